@@ -95,6 +95,8 @@ fn node(url: &str, pki: &pki::Pki, name: &str) -> anyhow::Result<(kubelet::Confi
         sysctls: kubelet::Sysctls::new(&[]).map_err(anyhow::Error::msg)?,
         selinux_labels: false,
         features: Default::default(),
+        settings: Default::default(),
+        document: None,
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,

@@ -8,7 +8,11 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use runtime::Runtime;
 
-use crate::{eviction::limits::Limits, pod::spec::hardening::Sysctls};
+use crate::{
+    configuration::{Document, settings::Settings},
+    eviction::limits::Limits,
+    pod::spec::hardening::Sysctls,
+};
 
 /// The kubelet's own HTTPS server: its port, its certificate, and the authority that it trusts.
 pub struct Serving {
@@ -50,6 +54,10 @@ pub struct Config {
     /// The engine gives processes SELinux labels where the kernel has SELinux. Ours does not.
     pub selinux_labels: bool,
     pub features: Features,
+    /// The settings of a KubeletConfiguration beside all this.
+    pub settings: Settings,
+    /// The KubeletConfiguration as it was written, where there is one.
+    pub document: Option<Document>,
     pub node_labels: BTreeMap<String, String>,
     pub node_annotations: BTreeMap<String, String>,
     /// Every Pod with a network of its own passes it before each start of a container.

@@ -8,6 +8,8 @@ pub enum Error {
     Listen { port: u16, source: std::io::Error },
     #[error("the kubelet's folder {path} cannot be made: {source}")]
     Folder { path: String, source: std::io::Error },
+    #[error("{0}")]
+    Machine(String),
     #[error(transparent)]
     Claims(#[from] Unreadable),
 }

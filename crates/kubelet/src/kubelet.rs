@@ -8,21 +8,29 @@ use std::{path::Path, sync::Arc};
 
 use api::features::Feature;
 use client::{Cache, Caches, EventKind, Key};
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, PodSpec, Service};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
 
 use crate::{
     claims::{drivers::Drivers, prepare::Claims},
     config::Config,
+    counted::Figures,
     csi::Csi,
     devices::allocate::Devices,
+    engine::measured::Measured,
     error::Error,
     events::Events,
     eviction::pressure::Pressures,
-    node::{capacity, cgroup::Cgroups, machine::Machine},
+    node::{capacity, cgroup::Cgroups, machine::Machine, reserved},
     pod::{
-        spec::{downward::Facts, hardening::Modules, resources},
+        probes::counts::ProbeCounts,
+        spec::{
+            downward::Facts,
+            hardening::Modules,
+            linux::Ground,
+            resources::{self, PodLimits},
+        },
         workers::PodWorkers,
     },
     volume_room::VolumeUsages,
@@ -86,6 +94,10 @@ pub struct Kubelet {
     pub csi: Arc<Csi>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
+    /// The figures of its work.
+    pub figures: Arc<Figures>,
+    /// The answers to its probes, counted.
+    pub probe_counts: ProbeCounts,
     /// Which pressures the node is under, as the eviction manager measures them.
     pub pressures: watch::Receiver<Pressures>,
     engine_name: OnceCell<String>,
@@ -94,11 +106,13 @@ pub struct Kubelet {
 impl Kubelet {
     /// Fails when nobody can say any more what an earlier kubelet has left to undo.
     pub fn new(
-        config: Config,
+        mut config: Config,
         host: Host,
         caches: &Caches,
         pressures: watch::Receiver<Pressures>,
     ) -> Result<Arc<Self>, Error> {
+        let figures = Arc::new(Figures::default());
+        config.runtime = Arc::new(Measured { engine: config.runtime, figures: figures.clone() });
         let events = Arc::new(Events::new(config.client.clone(), &config.node_name));
         let node = caches.selected::<Node>(&format!("metadata.name={}", config.node_name));
         let of_this_node = || caches.selected(&format!("spec.nodeName={}", config.node_name));
@@ -131,6 +145,8 @@ impl Kubelet {
             devices: Devices::new(&config.root_dir),
             csi,
             volume_usages: VolumeUsages::default(),
+            figures,
+            probe_counts: ProbeCounts::default(),
             pressures,
             claims,
             engine_name: OnceCell::new(),
@@ -148,9 +164,37 @@ impl Kubelet {
     pub fn weigh(&self) -> std::io::Result<()> {
         let active: Vec<_> =
             self.pods.all().into_iter().filter(|pod| !pod.is_over()).map(|pod| pod.desired()).collect();
-        let weights = resources::weights(active.iter().map(|desired| &*desired.pod), self.host.machine.cpus);
-        let cgroups = &self.host.cgroups;
+        let (reserved, cgroups) = (&self.config.settings.reserved, &self.host.cgroups);
+        let all = reserved::of_all_pods(reserved, &self.host.machine);
+        let weights = resources::weights(active.iter().map(|desired| &*desired.pod), all, self.keeps_memory());
         weights.into_iter().try_for_each(|(class, limits)| cgroups.create(&cgroups.class(class), limits))
+    }
+
+    /// Requests of memory are kept for who made them.
+    fn keeps_memory(&self) -> bool {
+        self.config.features.enabled(Feature::MemoryQoS) && self.host.cgroups.is_unified()
+    }
+
+    /// The facts of this node that decide what containers get.
+    pub fn ground(&self) -> Ground {
+        let (settings, cgroups) = (&self.config.settings, &self.host.cgroups);
+        let (unified, counts_swap) = (cgroups.is_unified(), cgroups.counts_swap());
+        Ground {
+            memory: self.host.machine.memory,
+            allocatable_memory: self.facts(Vec::new()).memory_bytes,
+            unified,
+            kills_one: settings.kills_one.unwrap_or(!unified),
+            counts_swap,
+            swap: (settings.limited_swap && unified && counts_swap).then_some(self.host.machine.swap),
+            throttling: self.keeps_memory().then_some(settings.memory_throttling),
+        }
+    }
+
+    /// The limits of the cgroup of a whole Pod.
+    pub fn pod_limits(&self, spec: &PodSpec) -> PodLimits {
+        let requested = || api::rules::pod::requests(spec).get("memory").map_or(0, |q| q.value());
+        let kept = self.keeps_memory().then(requested).filter(|bytes| *bytes > 0);
+        PodLimits { kept, pids: self.config.settings.pod_pids, ..resources::of_pod(spec) }
     }
 
     /// The facts that only this node knows and a Pod may ask for.
@@ -176,6 +220,7 @@ impl Kubelet {
             sources: self.sources.clone(),
             mounter: self.host.mounter.clone(),
             csi: self.csi.clone(),
+            figures: self.figures.clone(),
         }
     }
 

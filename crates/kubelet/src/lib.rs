@@ -8,6 +8,8 @@
 mod changes;
 mod claims;
 mod config;
+pub mod configuration;
+mod counted;
 mod csi;
 mod devices;
 pub mod engine;
@@ -29,14 +31,14 @@ mod volume_usage;
 pub mod volumes;
 
 use api::features::Feature;
-use client::Caches;
+use client::{Caches, EventKind};
 use tokio::sync::watch;
 
 use crate::{
-    engine::{logs, orphans},
+    engine::{orphans, rotation},
     eviction::{evict::EvictionManager, pressure::Pressures},
     kubelet::{Host, Kubelet},
-    node::{cgroup, register},
+    node::{cgroup, fit, register, reserved},
     plugins::registry,
     sources::dispatch,
 };
@@ -69,14 +71,16 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     orphans::narrow(&config);
     let (pressures, measured) = watch::channel(Pressures::default());
     let kubelet = Kubelet::new(config, host, &caches, measured)?;
+    begin(&kubelet)?;
     let listener = server::listen(&kubelet).await?;
     let plugin_folder = kubelet.config.root_dir.join("plugins_registry");
     tokio::select! {
         () = server::serve(kubelet.clone(), caches.client().clone(), listener) => {}
+        () = server::healthz::serve(kubelet.clone()) => {}
         () = register::run(kubelet.clone()) => {}
         () = dispatch::run(kubelet.clone(), caches) => {}
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
-        () = logs::rotate(kubelet.clone()) => {}
+        () = rotation::run(kubelet.clone()) => {}
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
         () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
         () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
@@ -84,6 +88,27 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = kubelet.csi.clone().sweep(), if kubelet.host.plugins => {}
         () = kubelet.csi.clone().follow_sizes(), if kubelet.host.plugins => {}
         () = registry::run(plugin_folder, sorts::all(&kubelet)), if kubelet.host.plugins => {}
+    }
+    Ok(())
+}
+
+/// Looks at the machine and sets the limits of all Pods together.
+fn begin(kubelet: &Kubelet) -> Result<(), Error> {
+    let (settings, host, events) = (&kubelet.config.settings, &kubelet.host, &kubelet.events);
+    fit::check(settings, &host.machine, host.cgroups.is_unified()).map_err(Error::Machine)?;
+    events.node(EventKind::Normal, "Starting", "Starting kubelet.");
+    let tell_failure = |why: &str| events.node(EventKind::Warning, "FailedNodeAllocatableEnforcement", why);
+    if let Err(why) = reserved::enforce(&settings.reserved, &host.cgroups) {
+        tell_failure(&why);
+        return Err(Error::Machine(why));
+    }
+    match kubelet.weigh() {
+        Ok(()) if settings.reserved.enforced.pods => {
+            events.node(EventKind::Normal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods");
+        }
+        Ok(()) => {}
+        // Pods say so too, each when it begins.
+        Err(error) => tell_failure(&format!("Failed to update Node Allocatable Limits: {error}")),
     }
     Ok(())
 }

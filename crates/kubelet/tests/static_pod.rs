@@ -53,6 +53,8 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         sysctls: kubelet::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
         features: Default::default(),
+        settings: Default::default(),
+        document: None,
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,

@@ -338,6 +338,11 @@ pub async fn stop(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
+/// The process of an earlier start that still runs.
+pub fn pid(options: &Options) -> Option<i32> {
+    running(options)
+}
+
 /// Whether an earlier process started it and it still runs.
 pub fn is_running(options: &Options) -> bool {
     running(options).is_some()

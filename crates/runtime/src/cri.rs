@@ -173,6 +173,13 @@ impl Runtime for Cri {
         self.call(CALL, self.runtime().reopen_container_log(request)).await.map(drop)
     }
 
+    async fn checkpoint(&self, id: &str, location: &str, timeout: Duration) -> Result<()> {
+        let (container_id, location) = (id.to_owned(), location.to_owned());
+        let request = CheckpointContainerRequest { container_id, location, timeout: seconds(timeout) };
+        let limit = if timeout.is_zero() { LONG_CALL } else { timeout + CALL };
+        self.call(limit, self.runtime().checkpoint_container(request)).await.map(drop)
+    }
+
     async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
         Ok(self
             .call(CALL, self.runtime().list_container_stats(ListContainerStatsRequest { filter: None }))

@@ -38,6 +38,11 @@ impl Error {
         }
     }
 
+    /// The engine does not know this call.
+    pub fn is_unimplemented(&self) -> bool {
+        matches!(self, Error::Refused { code: tonic::Code::Unimplemented, .. })
+    }
+
     pub fn is_deadline(&self) -> bool {
         matches!(self, Error::Refused { code: tonic::Code::DeadlineExceeded, .. })
     }
@@ -80,6 +85,8 @@ pub trait Runtime: Send + Sync + 'static {
     async fn update_resources(&self, id: &str, resources: LinuxContainerResources) -> Result<()>;
     /// The engine opens the container's log file anew, after the old one was moved away.
     async fn reopen_log(&self, id: &str) -> Result<()>;
+    /// Writes all that a running container is into an archive at `location`, within that time; zero is the engine's own limit.
+    async fn checkpoint(&self, id: &str, location: &str, timeout: Duration) -> Result<()>;
     async fn container_stats(&self) -> Result<Vec<ContainerStats>>;
 
     async fn images(&self) -> Result<Vec<Image>>;

@@ -380,6 +380,10 @@ impl Runtime for Fake {
         self.change(format!("reopen_log {}", self.named(id)), |_| Ok(())).await
     }
 
+    async fn checkpoint(&self, id: &str, _: &str, _: Duration) -> Result<()> {
+        self.change(format!("checkpoint {}", self.named(id)), |_| Ok(())).await
+    }
+
     /// Only of the containers that a test has said something of.
     async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
         self.read("container_stats", |state| {

@@ -16,5 +16,5 @@ pub mod images;
 mod pause;
 
 pub use cri::Cri;
-pub use engine::{Error, Result, Runtime};
+pub use engine::{Credentials, Error, Result, Runtime};
 pub use k8s_cri::v1 as cri_api;

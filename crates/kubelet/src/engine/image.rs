@@ -223,7 +223,10 @@ async fn fetch(
     };
     let engine = &kubelet.config.runtime;
     let credentials = credentials(kubelet, desired, image).await;
-    let reference = engine.pull_image(image, credentials, sandbox.clone()).await.map_err(words)?;
+    let begun = clock::Instant::now();
+    let pulled = engine.pull_image(image, credentials, sandbox.clone()).await;
+    kubelet.figures.pulled(desired.uid(), begun.elapsed());
+    let reference = pulled.map_err(words)?;
     engine.image(&reference).await.map_err(words)?.ok_or_else(|| format!("the engine lost {reference} after its pull"))
 }
 

@@ -7,13 +7,7 @@ use client::EventKind;
 use clock::{Duration, Timestamp};
 use k8s_cri::v1::Image;
 
-use crate::{eviction::pressure::Measured, kubelet::Kubelet};
-
-/// The disk is full for images from this share on, and to this share it is emptied, in percent.
-const HIGH: i64 = 85;
-const LOW: i64 = 80;
-/// An image is left alone for this long after it came.
-const MIN_AGE: Duration = Duration::from_secs(120);
+use crate::{configuration::settings::ImageCollection, eviction::pressure::Measured, kubelet::Kubelet};
 
 #[derive(Debug, Clone, Copy)]
 struct Record {
@@ -38,9 +32,17 @@ fn is_used(image: &Image, used: &BTreeSet<String>) -> bool {
 }
 
 /// How many bytes are to be freed; `None` while there is room.
-fn excess(disk: Measured) -> Option<i64> {
-    let full = disk.capacity > 0 && disk.capacity - disk.available >= disk.capacity * HIGH / 100;
-    full.then(|| disk.capacity * (100 - LOW) / 100 - disk.available).filter(|bytes| *bytes > 0)
+fn excess(disk: Measured, settings: &ImageCollection) -> Option<i64> {
+    let full = disk.capacity > 0 && disk.capacity - disk.available >= disk.capacity * settings.high / 100;
+    full.then(|| disk.capacity * (100 - settings.low) / 100 - disk.available).filter(|bytes| *bytes > 0)
+}
+
+/// How much is to be freed, and the ages of images that count: younger ones stay, older ones go even where there is room.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    bytes: i64,
+    min_age: Duration,
+    max_age: Option<Duration>,
 }
 
 impl ImageGc {
@@ -59,9 +61,10 @@ impl ImageGc {
         &self,
         images: &'a [Image],
         used: &BTreeSet<String>,
-        (wanted, min_age): (i64, Duration),
+        wanted: Wanted,
         now: Timestamp,
     ) -> Vec<&'a Image> {
+        let Wanted { bytes: wanted, min_age, max_age } = wanted;
         // An image that came from a file has a name and no digest of a registry: gone, it would not come back.
         let own = |image: &Image| !image.repo_tags.is_empty() && image.repo_digests.is_empty();
         let old = |record: &Record| record.detected.checked_add(min_age).is_ok_and(|grown| grown <= now);
@@ -71,8 +74,12 @@ impl ImageGc {
             .collect();
         unused.sort_by_key(|(record, image)| (record.last_used, record.detected, image.id.clone()));
         let mut freed = 0;
-        let enough = unused.into_iter().take_while(|(_, image)| {
-            let more = freed < wanted;
+        let is_too_old = |record: &Record| {
+            let idle = record.last_used.unwrap_or(record.detected);
+            max_age.is_some_and(|age| idle.checked_add(age).is_ok_and(|end| end < now))
+        };
+        let enough = unused.into_iter().take_while(|(record, image)| {
+            let more = freed < wanted || is_too_old(record);
             freed = freed.saturating_add(i64::try_from(image.size).unwrap_or(i64::MAX));
             more
         });
@@ -86,14 +93,16 @@ impl ImageGc {
         let named = |c: k8s_cri::v1::Container| [c.image_ref, c.image.map(|i| i.image).unwrap_or_default()];
         let used: BTreeSet<String> = containers.into_iter().flat_map(named).filter(|name| !name.is_empty()).collect();
         let now = clock::now();
-        let (wanted, min_age) = match disk.and_then(excess) {
-            _ if all => (i64::MAX, Duration::ZERO),
-            Some(bytes) => (bytes, MIN_AGE),
-            None => (0, MIN_AGE),
+        let settings = &kubelet.config.settings.images;
+        let (min_age, max_age) = (settings.min_age, settings.max_age);
+        let goal = match disk.and_then(|disk| excess(disk, settings)) {
+            _ if all => Wanted { bytes: i64::MAX, min_age: Duration::ZERO, max_age },
+            bytes => Wanted { bytes: bytes.unwrap_or(0), min_age, max_age },
         };
+        let wanted = goal.bytes;
         self.note(&images, &used, now);
         let mut freed = 0;
-        for image in self.choose(&images, &used, (wanted, min_age), now) {
+        for image in self.choose(&images, &used, goal, now) {
             match engine.remove_image(&image.id).await {
                 Ok(()) => {
                     tracing::info!(image = image.id, names = ?image.repo_tags, bytes = image.size, "an unused image was removed");
@@ -117,12 +126,16 @@ mod tests {
     use super::*;
     use crate::pod::fixture::{at, now};
 
+    fn usual() -> ImageCollection {
+        crate::configuration::settings::Settings::default().images
+    }
+
     #[test]
     fn a_disk_that_is_85_percent_full_is_emptied_to_80() {
         for (available, expected) in [(16, None), (15, Some(5)), (3, Some(17))] {
-            assert_eq!(excess(Measured { available, capacity: 100 }), expected, "{available}");
+            assert_eq!(excess(Measured { available, capacity: 100 }, &usual()), expected, "{available}");
         }
-        assert_eq!(excess(Measured { available: 0, capacity: 0 }), None);
+        assert_eq!(excess(Measured { available: 0, capacity: 0 }, &usual()), None);
     }
 
     #[test]
@@ -153,13 +166,17 @@ mod tests {
         let used = set(&["used", "e:1"]);
         gc.note(&images, &used, at(-119));
         let check = |wanted: i64, min_age, expected: &[&str]| {
-            let chosen = gc.choose(&images, &used, (wanted, min_age), now());
+            let chosen = gc.choose(&images, &used, Wanted { bytes: wanted, min_age, max_age: None }, now());
             assert_eq!(chosen.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(), expected, "{wanted}");
         };
-        check(0, MIN_AGE, &[]);
-        check(1, MIN_AGE, &["never"]);
-        check(11, MIN_AGE, &["never", "old"]);
-        check(i64::MAX, MIN_AGE, &["never", "old", "recent"]);
+        let min_age = usual().min_age;
+        let old = Wanted { bytes: 0, min_age, max_age: Some(Duration::from_secs(250)) };
+        let chosen = gc.choose(&images, &used, old, now());
+        assert_eq!(chosen.iter().map(|i| i.id.as_str()).collect::<Vec<_>>(), ["never", "old"]);
+        check(0, min_age, &[]);
+        check(1, min_age, &["never"]);
+        check(11, min_age, &["never", "old"]);
+        check(i64::MAX, min_age, &["never", "old", "recent"]);
         check(i64::MAX, Duration::ZERO, &["never", "young", "old", "recent"]);
     }
 }

@@ -12,15 +12,10 @@ use std::{
 use bytes::Bytes;
 use clock::Timestamp;
 use files::Dir;
-use k8s_cri::v1::{ContainerFilter, ContainerState, ContainerStateValue};
+use k8s_cri::v1::ContainerState;
 use tokio::sync::mpsc;
 
 use crate::kubelet::Kubelet;
-
-/// Upstream's defaults: a log is moved away at 10 MiB, and five files are kept.
-const ROTATE_BYTES: u64 = 10 << 20;
-const KEEP: usize = 4;
-const LOOK: Duration = Duration::from_secs(10);
 
 /// Which part of a log a client wants, and in which form.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,9 +29,9 @@ pub struct Options {
     pub stream: Option<String>,
 }
 
-/// One line of the file as the client sees it, or `None` if it is left out. A partial line has no line end.
-/// The text may be anything that the container wrote.
-pub fn render(line: &[u8], options: &Options) -> Option<Vec<u8>> {
+/// One line of the file as the client sees it, or `None` if it is left out. A partial line has no line end, and what goes on
+/// with one has no time of its own. The text may be anything that the container wrote.
+pub fn render(line: &[u8], goes_on: bool, options: &Options) -> Option<Vec<u8>> {
     let mut parts = line.splitn(4, |byte| *byte == b' ');
     let (time, stream, tag) = (std::str::from_utf8(parts.next()?).ok()?, parts.next()?, parts.next()?);
     let text = parts.next().unwrap_or_default();
@@ -49,8 +44,13 @@ pub fn render(line: &[u8], options: &Options) -> Option<Vec<u8>> {
         return None;
     }
     let end: &[u8] = if tag.starts_with(b"P") { b"" } else { b"\n" };
-    let stamp = if options.timestamps { format!("{time} ") } else { String::new() };
+    let stamp = if options.timestamps && !goes_on { format!("{time} ") } else { String::new() };
     Some([stamp.as_bytes(), text, end].concat())
+}
+
+/// Whether a line of the file is the beginning or the middle of one that the container wrote.
+fn is_partial(line: &[u8]) -> bool {
+    line.splitn(4, |byte| *byte == b' ').nth(2).is_some_and(|tag| tag.starts_with(b"P"))
 }
 
 /// Where the last `count` lines begin.
@@ -103,11 +103,13 @@ async fn try_send(
     }
     let mut left = options.limit_bytes.unwrap_or(usize::MAX);
     let mut reader = BufReader::new(file);
-    let mut partial = Vec::new();
+    let (mut partial, mut goes_on) = (Vec::new(), false);
     loop {
         let mut piece = Vec::new();
         while piece.len() < 64 << 10 && reader.read_until(b'\n', &mut partial)? > 0 && partial.ends_with(b"\n") {
-            piece.extend(render(&partial[..partial.len() - 1], options).unwrap_or_default());
+            let line = &partial[..partial.len() - 1];
+            piece.extend(render(line, goes_on, options).unwrap_or_default());
+            goes_on = is_partial(line);
             partial.clear();
         }
         if !piece.is_empty() {
@@ -144,7 +146,7 @@ async fn try_send(
 /// The folder of a container's logs, and the name of one in it. The engine names a log by the folder that it was given, the
 /// Pod's, the container's and the file's name. A Pod that may write below the node's logs, as collectors do, could put a link
 /// in the place of a log, so only these names count and no link is followed.
-fn place(logs: &Path, log: &Path) -> io::Result<(Dir, OsString)> {
+pub fn place(logs: &Path, log: &Path) -> io::Result<(Dir, OsString)> {
     let mut names = log.components().rev().map(|part| match part {
         Component::Normal(name) => Ok(name.to_owned()),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no path of a log")),
@@ -177,68 +179,14 @@ fn is_replaced(reader: &BufReader<fs::File>, logs: &Path, path: &Path) -> bool {
     }
 }
 
-/// Moves logs away that have grown too large. Runs for ever.
-pub async fn rotate(kubelet: Arc<Kubelet>) {
-    loop {
-        clock::sleep(LOOK).await;
-        if kubelet.pods.is_empty() {
-            continue;
-        }
-        let state = Some(ContainerStateValue { state: ContainerState::ContainerRunning as i32 });
-        let filter = ContainerFilter { state, ..Default::default() };
-        if !any_large(&kubelet.config.log_dir) {
-            continue;
-        }
-        for container in kubelet.config.runtime.containers(Some(filter)).await.unwrap_or_default() {
-            let Ok(status) = kubelet.config.runtime.container_status(&container.id).await else { continue };
-            let path = PathBuf::from(&status.log_path);
-            let logs = &kubelet.config.log_dir;
-            if open(logs, &path).and_then(|file| file.metadata()).is_ok_and(|m| m.len() > ROTATE_BYTES) {
-                if let Err(error) = move_away(logs, &path) {
-                    tracing::warn!(path = %path.display(), %error, "a log could not be rotated");
-                    continue;
-                }
-                if let Err(error) = kubelet.config.runtime.reopen_log(&container.id).await {
-                    tracing::warn!(path = %path.display(), %error, "the engine does not reopen a log");
-                }
-            }
-        }
-    }
-}
-
-fn any_large(logs: &Path) -> bool {
-    let mut large = false;
-    // A log stands in a container's folder in a Pod's folder; nothing else counts.
-    let looked = Dir::open(logs).and_then(|folder| {
-        folder.walk(|path, meta| {
-            let is_log = path.extension().is_some_and(|end| end == "log") && !files::beneath::is_folder(meta);
-            large |= is_log && u64::try_from(meta.st_size).is_ok_and(|size| size > ROTATE_BYTES);
-        })
-    });
-    looked.is_ok() && large
-}
-
 /// A container's log and the parts of it that were moved away.
-fn parts(folder: &Dir, name: &OsStr) -> io::Result<Vec<OsString>> {
+pub fn parts(folder: &Dir, name: &OsStr) -> io::Result<Vec<OsString>> {
     let name = name.to_string_lossy();
     let of_it = |file: &OsString| {
         let file = file.to_string_lossy();
         file.strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     Ok(folder.names()?.filter(of_it).collect())
-}
-
-fn move_away(logs: &Path, path: &Path) -> io::Result<()> {
-    let (folder, name) = place(logs, path)?;
-    let stamp = clock::now().strftime("%Y%m%d-%H%M%S").to_string();
-    let mut moved = name.clone();
-    moved.push(format!(".{stamp}"));
-    folder.rename(&name, &moved)?;
-    let mut old = parts(&folder, &name)?;
-    old.retain(|part| *part != name);
-    old.sort();
-    let surplus = old.len().saturating_sub(KEEP);
-    old[..surplus].iter().try_for_each(|part| folder.remove(part))
 }
 
 #[cfg(test)]
@@ -250,7 +198,7 @@ mod tests {
     fn lines_are_rendered_as_asked() {
         let line = "2026-01-02T03:04:05.000000006Z stdout F hello world";
         let check = |options: Options, expected: Option<&str>| {
-            let got = render(line.as_bytes(), &options);
+            let got = render(line.as_bytes(), false, &options);
             assert_eq!(got.as_deref(), expected.map(str::as_bytes), "{options:?}");
         };
         check(Options::default(), Some("hello world\n"));
@@ -258,7 +206,10 @@ mod tests {
         check(Options { timestamps: true, ..Default::default() }, Some(with_time));
         check(Options { stream: Some("stderr".into()), ..Default::default() }, None);
         check(Options { since: Some("2026-01-02T03:04:06Z".parse().unwrap()), ..Default::default() }, None);
-        let plain = |line: &[u8]| render(line, &Options::default());
+        let plain = |line: &[u8]| render(line, false, &Options::default());
+        let timed = Options { timestamps: true, ..Default::default() };
+        assert_eq!(render(line.as_bytes(), true, &timed).as_deref(), Some(&b"hello world\n"[..]));
+        assert!(is_partial(b"2026-01-02T03:04:05Z stdout P par") && !is_partial(line.as_bytes()));
         assert_eq!(plain(b"2026-01-02T03:04:05Z stdout P par").as_deref(), Some(&b"par"[..]));
         assert_eq!(plain(b"2026-01-02T03:04:05Z stdout F \xff\xfe").as_deref(), Some(&b"\xff\xfe\n"[..]));
     }
@@ -282,12 +233,8 @@ mod tests {
         let log = folder.join("0.log");
         fs::write(&log, "mine").unwrap();
         assert_eq!(io::read_to_string(open(&logs, &log).unwrap()).unwrap(), "mine");
-        for minute in 0..7 {
-            fs::write(folder.join(format!("0.log.20260102-0304{minute:02}")), "").unwrap();
-        }
-        move_away(&logs, &log).unwrap();
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), KEEP);
-        assert!(!log.exists());
+        fs::write(folder.join("0.log.20260102-030405"), "").unwrap();
+        fs::remove_file(&log).unwrap();
         std::os::unix::fs::symlink(world.path().join("shadow"), &log).unwrap();
         assert!(open(&logs, &log).is_err(), "a link in the place of the file");
         remove(&logs, &log).unwrap();

@@ -5,5 +5,7 @@ pub mod handler;
 pub mod image;
 pub mod image_gc;
 pub mod logs;
+pub mod measured;
 pub mod orphans;
 pub mod pleg;
+pub mod rotation;

@@ -99,7 +99,7 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
         }
     }
     let folder = kubelet.pod_folder(uid);
-    if let Err(error) = volumes::unmount(&folder, &kubelet.host.mounter, &kubelet.csi).await {
+    if let Err(error) = volumes::unmount(&folder, &kubelet.host.mounter, &kubelet.csi, &kubelet.figures).await {
         tracing::warn!(folder = %folder.path().display(), %error, "an orphaned folder stays");
     }
     for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {

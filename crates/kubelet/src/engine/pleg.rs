@@ -7,10 +7,34 @@ use std::{
     time::Duration,
 };
 
-use futures::StreamExt;
+use clock::Instant;
+use futures::{StreamExt, stream::BoxStream};
 use k8s_cri::v1::{ContainerState, PodSandboxState};
 
 use crate::{kubelet::Kubelet, pod::desired::POD_UID};
+
+/// The pauses, in milliseconds, before the looks for what an event was about.
+const PAUSES: [u64; 7] = [2, 10, 30, 60, 120, 250, 500];
+
+/// An event whose meaning is not clear yet.
+struct Doubt {
+    looks: usize,
+    due: Instant,
+}
+
+impl Doubt {
+    fn new() -> Self {
+        Doubt { looks: 0, due: Instant::now() + Duration::from_millis(PAUSES[0]) }
+    }
+
+    /// Whether it is looked for once more.
+    fn goes_on(&mut self) -> bool {
+        self.looks += 1;
+        let pause = PAUSES.get(self.looks).copied();
+        self.due = Instant::now() + Duration::from_millis(pause.unwrap_or_default());
+        pause.is_some()
+    }
+}
 
 pub struct Pleg {
     kubelet: Arc<Kubelet>,
@@ -27,7 +51,7 @@ impl Pleg {
     /// there are Pods. Runs for ever.
     pub async fn run(mut self) {
         loop {
-            let Some(mut events) = self.kubelet.config.runtime.events().await else {
+            let Some(events) = self.kubelet.config.runtime.events().await else {
                 clock::sleep(Duration::from_secs(1)).await;
                 if !self.kubelet.pods.is_empty() {
                     self.relist().await;
@@ -35,36 +59,58 @@ impl Pleg {
                 continue;
             };
             self.relist().await;
-            while let Some(id) = events.next().await {
-                self.hear(&id).await;
-            }
+            self.follow(events).await;
             // The engine restarted: look at everything again.
             clock::sleep(Duration::from_millis(500)).await;
             self.kubelet.pods.wake_all();
         }
     }
 
-    /// Something happened to a container or a sandbox. CRI's own picture follows the event by a moment; until it shows the
-    /// end, another change (the start that came just before) must not pass for it.
-    async fn hear(&mut self, id: &str) {
-        for wait in [2, 10, 30, 60, 120, 250, 500] {
-            clock::sleep(Duration::from_millis(wait)).await;
-            let changed = self.relist().await;
-            match self.state_of(id) {
-                Some(state) if state == ContainerState::ContainerExited as i32 => return,
-                // A sandbox, or a container that is gone: only its worker can tell what that means.
-                None if self.is_over(id).await => return self.kubelet.pods.wake_all(),
-                None => {}
-                Some(_) if changed && wait > 250 => return,
-                Some(_) => {}
+    /// Looks at what happens until the engine says no more. CRI's own picture follows an event by a moment; until it shows the
+    /// end, another change (the start that came just before) must not pass for it. So each id is looked for several times, and
+    /// one look serves all whose time has come: in a burst nobody waits for another's.
+    async fn follow(&mut self, mut events: BoxStream<'static, String>) {
+        let mut doubts = BTreeMap::<String, Doubt>::new();
+        loop {
+            let due = doubts.values().map(|doubt| doubt.due).min();
+            tokio::select! {
+                event = events.next() => match event {
+                    Some(id) => _ = doubts.insert(id, Doubt::new()),
+                    None => return,
+                },
+                () = clock::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.look(&mut doubts).await,
             }
         }
     }
 
-    /// Lists all containers and wakes the workers whose Pods have changed; whether any had.
-    async fn relist(&mut self) -> bool {
+    async fn look(&mut self, doubts: &mut BTreeMap<String, Doubt>) {
+        self.relist().await;
+        let now = Instant::now();
+        let due: Vec<String> = doubts.iter().filter(|(_, doubt)| doubt.due <= now).map(|(id, _)| id.clone()).collect();
+        for id in due {
+            let Some(doubt) = doubts.get_mut(&id) else { continue };
+            let is_last = !doubt.goes_on();
+            let is_clear = match self.state_of(&id) {
+                Some(state) => state == ContainerState::ContainerExited as i32,
+                // A sandbox, or a container that is gone: only its worker can tell what that means.
+                None if self.is_over(&id).await => {
+                    self.kubelet.pods.wake_all();
+                    true
+                }
+                None => false,
+            };
+            if is_clear || is_last {
+                doubts.remove(&id);
+            }
+        }
+    }
+
+    /// Lists all containers and wakes the workers whose Pods have changed.
+    async fn relist(&mut self) {
         waypoint::kubelet::sync_loop(&self.kubelet.config.node_name);
-        let Ok(containers) = self.kubelet.config.runtime.containers(None).await else { return false };
+        let begun = Instant::now();
+        let Ok(containers) = self.kubelet.config.runtime.containers(None).await else { return };
+        self.kubelet.figures.relisted(begun);
         let mut fresh = BTreeMap::<String, BTreeSet<(String, i32)>>::new();
         for container in containers {
             let uid = container.labels.get(POD_UID).cloned().unwrap_or_default();
@@ -73,9 +119,7 @@ impl Pleg {
         let uids: BTreeSet<&String> = self.listed.keys().chain(fresh.keys()).collect();
         let changed: Vec<&String> = uids.into_iter().filter(|uid| self.listed.get(*uid) != fresh.get(*uid)).collect();
         changed.iter().for_each(|uid| self.kubelet.pods.wake(uid));
-        let any = !changed.is_empty();
         self.listed = fresh;
-        any
     }
 
     fn state_of(&self, id: &str) -> Option<i32> {

@@ -15,13 +15,15 @@ use tokio::sync::watch;
 use crate::{
     engine::image_gc::ImageGc,
     eviction::{
-        limits::{Due, Watch},
+        limits::{AT_ONCE, Due, Watch},
+        local_storage::{self, Taken},
         pressure::{self, Candidate, DISK, Measured, Measures, Pressures, Signal},
     },
     kubelet::Kubelet,
     node::machine,
     pod::{admit::is_critical, desired::DesiredPod},
     usage,
+    volumes::folder::blocking,
 };
 
 /// Upstream's rhythm. Each look reads a few numbers of the kernel.
@@ -98,7 +100,32 @@ impl EvictionManager {
         due
     }
 
+    /// Sends those away that take more of the disk than they may.
+    async fn hold_to_limits(&self) {
+        if !self.kubelet.config.settings.local_storage {
+            return;
+        }
+        let lives = self.kubelet.pods.all().into_iter().filter(|pod| !pod.is_over() && !pod.is_refused);
+        let limited: Vec<_> = lives
+            .map(|pod| (pod.desired(), pod))
+            .filter(|(desired, _)| !desired.is_ending() && local_storage::is_limited(desired.spec()))
+            .collect();
+        if limited.is_empty() {
+            return;
+        }
+        let layers = usage(&self.kubelet, Signal::NodefsAvailable).await;
+        for (desired, pod) in limited {
+            let taken = taken(&self.kubelet, &desired, &layers).await;
+            if let Some(why) = local_storage::excess(desired.spec(), &taken) {
+                tracing::warn!(pod = desired.full_name(), why, "a Pod is evicted");
+                self.kubelet.figures.evicted("ephemeral-storage");
+                pod.evict(why, AT_ONCE);
+            }
+        }
+    }
+
     async fn look(&mut self) {
+        self.hold_to_limits().await;
         let mut found = self.shortages();
         let Some(first) = found.first().copied() else { return };
         let signal = first.shortage.signal;
@@ -117,6 +144,7 @@ impl EvictionManager {
         };
         tracing::warn!(uid = first.uid, resource = shortage.signal.resource(), "a Pod is evicted");
         if let Some(pod) = self.kubelet.pods.get(&first.uid) {
+            self.kubelet.figures.evicted(shortage.signal.name());
             pod.evict(pressure::message(shortage, first), *most);
         }
     }
@@ -164,6 +192,26 @@ async fn candidates(kubelet: &Kubelet, signal: Signal) -> Vec<Candidate> {
         }
     };
     lives.iter().filter(|w| may_go(w)).map(candidate).collect()
+}
+
+/// The bytes that a Pod's emptyDirs and containers take.
+async fn taken(kubelet: &Kubelet, desired: &DesiredPod, layers: &Usage) -> Taken {
+    let folder = kubelet.pod_folder(desired.uid());
+    let empty = desired.spec().volumes.iter().flatten().filter(|volume| volume.empty_dir.is_some());
+    let volumes: Vec<_> = empty.map(|v| (v.name.clone(), folder.volume("empty-dir", &v.name))).collect();
+    let logs = kubelet.config.pod_log_dir(desired.namespace(), desired.name(), desired.uid());
+    let containers: Vec<_> = desired
+        .containers()
+        .map(|c| {
+            let layer = layers.get(&(desired.uid().to_owned(), c.name.clone())).copied().unwrap_or(0);
+            (c.name.clone(), logs.join(&c.name), layer)
+        })
+        .collect();
+    blocking(move || Taken {
+        volumes: volumes.into_iter().map(|(name, path)| (name, size_of(&path))).collect(),
+        containers: containers.into_iter().map(|(name, logs, layer)| (name, layer + size_of(&logs))).collect(),
+    })
+    .await
 }
 
 async fn usage(kubelet: &Kubelet, signal: Signal) -> Usage {

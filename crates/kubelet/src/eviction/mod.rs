@@ -2,4 +2,5 @@
 
 pub mod evict;
 pub mod limits;
+mod local_storage;
 pub mod pressure;

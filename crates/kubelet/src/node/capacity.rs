@@ -8,7 +8,10 @@ use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantit
 use crate::{
     config::Config,
     eviction::pressure::Signal,
-    node::machine::{self, Machine},
+    node::{
+        machine::{self, Machine},
+        reserved,
+    },
 };
 
 pub fn arch() -> &'static str {
@@ -33,7 +36,7 @@ pub fn labels_of(node: Option<&Node>, config: &Config) -> BTreeMap<String, Strin
     node.and_then(|node| node.metadata.labels.clone()).unwrap_or_else(|| labels(config))
 }
 
-/// The part of the node that Pods get: all but what must stay free. Extended resources that somebody has written into the
+/// The part of the node that Pods get: all but what is reserved for others and what must stay free. Extended resources that somebody has written into the
 /// Node object's capacity belong to it.
 pub fn allocatable(config: &Config, machine: &Machine, node: Option<&Node>) -> BTreeMap<String, Quantity> {
     let mut list = capacity(config, machine);
@@ -42,12 +45,19 @@ pub fn allocatable(config: &Config, machine: &Machine, node: Option<&Node>) -> B
     let extended: Vec<_> = extended.map(|(name, amount)| (name.clone(), amount.clone())).collect();
     list.extend(extended);
     let disk = number(machine::disk(&config.root_dir).unwrap_or_default().size);
-    if let Some(kept) = config.evictions.kept(Signal::MemoryAvailable, machine.memory) {
-        let left = (machine.memory - kept).max(0) / 1024;
+    let reserved = |name: &str| reserved::amount(&config.settings.reserved, name);
+    let (cpu, memory, storage) = (reserved("cpu"), reserved("memory").value(), reserved("ephemeral-storage").value());
+    let kept = |signal, of| config.evictions.kept(signal, of);
+    if !cpu.is_zero() {
+        let left = (machine.cpus * 1000 - cpu.milli_value()).max(0);
+        list.insert("cpu".to_owned(), Quantity(api::rules::quantity::Quantity::from_milli(left).to_string()));
+    }
+    if let Some(kept) = kept(Signal::MemoryAvailable, machine.memory).or((memory > 0).then_some(0)) {
+        let left = (machine.memory - kept - memory).max(0) / 1024;
         list.insert("memory".to_owned(), Quantity(format!("{left}Ki")));
     }
-    if let Some(kept) = config.evictions.kept(Signal::NodefsAvailable, disk) {
-        list.insert("ephemeral-storage".to_owned(), Quantity((disk - kept).max(0).to_string()));
+    if let Some(kept) = kept(Signal::NodefsAvailable, disk).or((storage > 0).then_some(0)) {
+        list.insert("ephemeral-storage".to_owned(), Quantity((disk - kept - storage).max(0).to_string()));
     }
     list
 }
@@ -68,6 +78,14 @@ pub fn add_devices(
     }
 }
 
+/// How many Pods the node takes.
+fn pods(config: &Config, machine: &Machine) -> u32 {
+    match config.settings.pods_per_core {
+        0 => config.max_pods,
+        each => config.max_pods.min(each.saturating_mul(u32::try_from(machine.cpus).unwrap_or(u32::MAX))),
+    }
+}
+
 /// All that the node has by itself.
 pub fn capacity(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
     let disk = machine::disk(&config.root_dir).unwrap_or_default().size;
@@ -75,7 +93,7 @@ pub fn capacity(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity
         ("cpu", machine.cpus.to_string()),
         ("memory", format!("{}Ki", machine.memory / 1024)),
         ("ephemeral-storage", format!("{}Ki", disk / 1024)),
-        ("pods", config.max_pods.to_string()),
+        ("pods", pods(config, machine).to_string()),
         ("hugepages-1Gi", "0".to_owned()),
         ("hugepages-2Mi", "0".to_owned()),
     ]

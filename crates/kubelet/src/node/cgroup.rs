@@ -59,6 +59,26 @@ impl Cgroups {
         format!("{}/pod{uid}", self.class(qos))
     }
 
+    pub fn is_unified(&self) -> bool {
+        self.version == Version::V2
+    }
+
+    /// The kernel counts the swap of cgroups. The root of version 2 has no limits: any cgroup below it shows.
+    pub fn counts_swap(&self) -> bool {
+        match self.version {
+            Version::V1 => self.mount.join("memory/memory.memsw.limit_in_bytes").exists(),
+            Version::V2 => {
+                let below = fs::read_dir(&self.mount).into_iter().flatten().flatten().map(|entry| entry.path());
+                below.filter(|path| path.is_dir()).any(|path| path.join("memory.swap.max").exists())
+            }
+        }
+    }
+
+    /// Whether a cgroup is there, in each tree that limits are set in.
+    pub fn exists(&self, path: &str) -> bool {
+        self.folders(path).iter().all(|folder| folder.is_dir())
+    }
+
     pub fn create(&self, path: &str, limits: PodLimits) -> io::Result<()> {
         for folder in self.folders(path) {
             self.make(&folder)?;
@@ -146,7 +166,7 @@ impl Cgroups {
         };
         // Version 1 has no word for no limit: it shows the greatest number of whole pages.
         let memory = memory.filter(|bytes| *bytes < UNLIMITED);
-        Some(PodLimits { shares, quota: quota.filter(|quota| *quota > 0), memory })
+        Some(PodLimits { shares, quota: quota.filter(|quota| *quota > 0), memory, ..PodLimits::default() })
     }
 
     /// Whether the kernel keeps these numbers of shares as the same.
@@ -178,7 +198,8 @@ impl Cgroups {
         }
     }
 
-    fn folder(&self, controller: &str, path: &str) -> PathBuf {
+    /// The folder of a cgroup in the tree of a controller.
+    pub fn folder(&self, controller: &str, path: &str) -> PathBuf {
         let base = if self.version == Version::V1 { self.mount.join(controller) } else { self.mount.clone() };
         base.join(path.trim_start_matches('/'))
     }
@@ -213,6 +234,9 @@ impl Cgroups {
 
     fn values(&self, limits: PodLimits) -> Vec<(&'static str, &'static str, String)> {
         let mut values = Vec::new();
+        if let Some(pids) = limits.pids {
+            values.push(("pids", "pids.max", pids.to_string()));
+        }
         match self.version {
             Version::V1 => {
                 values.push(("cpu", "cpu.shares", limits.shares.to_string()));
@@ -231,6 +255,9 @@ impl Cgroups {
                 if let Some(memory) = limits.memory {
                     values.push(("", "memory.max", memory.to_string()));
                 }
+                if let Some(kept) = limits.kept {
+                    values.push(("", "memory.min", kept.to_string()));
+                }
             }
         }
         values
@@ -243,7 +270,7 @@ fn weight(shares: i64) -> i64 {
 }
 
 /// The number behind a name in a file of `name number` lines.
-fn row(file: &Path, name: &str) -> Option<u64> {
+pub fn row(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
@@ -263,7 +290,7 @@ mod tests {
     use super::*;
 
     fn limits() -> PodLimits {
-        PodLimits { shares: 1024, quota: Some(50_000), memory: Some(1 << 20) }
+        PodLimits { shares: 1024, quota: Some(50_000), memory: Some(1 << 20), ..PodLimits::default() }
     }
 
     #[test]
@@ -281,8 +308,11 @@ mod tests {
         let held = cgroups.limits(&path).unwrap();
         assert_eq!((held.quota, held.memory), (Some(50_000), Some(1 << 20)));
         assert!(cgroups.are_same_shares(held.shares, 1024) && !cgroups.are_same_shares(held.shares, 1100));
-        cgroups.set(&path, PodLimits { shares: 2, quota: None, memory: Some(2 << 20) }).unwrap();
+        let more = PodLimits { shares: 2, memory: Some(2 << 20), kept: Some(7), pids: Some(9), ..PodLimits::default() };
+        cgroups.set(&path, more).unwrap();
         assert_eq!((read("cpu.max"), read("memory.max")), ("50000 100000".into(), "2097152".into()));
+        assert_eq!((read("memory.min"), read("pids.max")), ("7".into(), "9".into()));
+        assert!(cgroups.is_unified() && cgroups.exists(&path) && !cgroups.exists("/none"));
         fs::write(tree.path().join("kubepods/burstable/podu1/memory.max"), "max\n").unwrap();
         fs::write(tree.path().join("kubepods/burstable/podu1/cpu.max"), "max 100000\n").unwrap();
         fs::write(tree.path().join("kubepods/burstable/podu1/memory.current"), "77\n").unwrap();
@@ -294,7 +324,7 @@ mod tests {
     #[test]
     fn version_1_gets_each_controller_and_lists_its_pods() {
         let tree = tempfile::tempdir().unwrap();
-        for controller in ["cpu", "memory", "cpuset"] {
+        for controller in ["cpu", "memory", "cpuset", "pids"] {
             fs::create_dir(tree.path().join(controller)).unwrap();
         }
         fs::write(tree.path().join("cpuset/cpuset.cpus"), "0-1").unwrap();
@@ -307,10 +337,16 @@ mod tests {
         assert_eq!(cgroups.pods(), ["u2"]);
         let path = cgroups.path(pod::GUARANTEED, "u2");
         assert_eq!(cgroups.limits(&path), Some(limits()));
+        cgroups.set(&path, PodLimits { pids: Some(9), kept: Some(7), ..limits() }).unwrap();
+        assert_eq!(read("pids/n1/kubepods/podu2/pids.max"), "9");
+        assert!(!tree.path().join("memory/n1/kubepods/podu2/memory.min").exists());
+        assert!(!cgroups.counts_swap());
+        fs::write(tree.path().join("memory/memory.memsw.limit_in_bytes"), "9").unwrap();
+        assert!(cgroups.counts_swap());
         fs::write(tree.path().join("memory/n1/kubepods/podu2/memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
         fs::write(tree.path().join("cpu/n1/kubepods/podu2/cpu.cfs_quota_us"), "-1\n").unwrap();
         fs::write(tree.path().join("memory/n1/kubepods/podu2/memory.usage_in_bytes"), "5\n").unwrap();
-        assert_eq!(cgroups.limits(&path), Some(PodLimits { shares: 1024, quota: None, memory: None }));
+        assert_eq!(cgroups.limits(&path), Some(PodLimits { shares: 1024, ..PodLimits::default() }));
         assert_eq!(cgroups.charged(&path), Some(5));
     }
 

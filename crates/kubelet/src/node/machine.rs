@@ -6,6 +6,7 @@ use std::fs;
 pub struct Machine {
     pub cpus: i64,
     pub memory: i64,
+    pub swap: i64,
     pub machine_id: String,
     pub boot_id: String,
     pub kernel: String,
@@ -41,6 +42,7 @@ impl Machine {
         Machine {
             cpus: std::thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(1)),
             memory: meminfo("MemTotal"),
+            swap: meminfo("SwapTotal"),
             machine_id: line("/etc/machine-id"),
             boot_id: line("/proc/sys/kernel/random/boot_id"),
             kernel: line("/proc/sys/kernel/osrelease"),

@@ -2,6 +2,10 @@
 
 pub mod capacity;
 pub mod cgroup;
+mod changes;
+pub mod counters;
 pub mod declared;
+pub mod fit;
 pub mod machine;
 pub mod register;
+pub mod reserved;

@@ -20,12 +20,8 @@ use k8s_openapi::{
 use crate::{
     eviction::pressure,
     kubelet::Kubelet,
-    node::{capacity, declared},
+    node::{capacity, changes, declared},
 };
-
-const CHECK: Duration = Duration::from_secs(10);
-const REPORT_SECONDS: i64 = 300;
-const LEASE: Duration = Duration::from_secs(10);
 
 fn annotations(kubelet: &Kubelet) -> BTreeMap<String, String> {
     let own = ("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned());
@@ -60,7 +56,8 @@ async fn ask_engine(kubelet: &Kubelet) -> Engine {
         }
         Err(error) => vec![format!("container runtime is down: {error}")],
     };
-    let images = engine.images().await.unwrap_or_default().into_iter().take(50).map(|i| ContainerImage {
+    let most = kubelet.config.settings.status_images.unwrap_or(usize::MAX);
+    let images = engine.images().await.unwrap_or_default().into_iter().take(most).map(|i| ContainerImage {
         names: Some(i.repo_digests.into_iter().chain(i.repo_tags).collect()),
         size_bytes: i64::try_from(i.size).ok(),
     });
@@ -162,6 +159,13 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
     }
 }
 
+/// Says what is new about the node.
+fn tell(kubelet: &Kubelet, before: &NodeStatus, fresh: &NodeStatus) {
+    for told in changes::between(&kubelet.config.node_name, before, fresh) {
+        kubelet.events.node(told.kind, told.reason, &told.message);
+    }
+}
+
 /// Makes the Node object, or takes over the one that exists. Tries until it succeeds.
 async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
     let mut wait = Duration::from_millis(200);
@@ -171,6 +175,9 @@ async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
             effect: "NoSchedule".to_owned(),
             ..Default::default()
         };
+        let settings = &kubelet.config.settings;
+        let taints = Some([vec![taint], settings.taints.clone()].concat());
+        let provider_id = Some(settings.provider_id.clone()).filter(|id| !id.is_empty());
         let object = Node {
             metadata: ObjectMeta {
                 name: Some(kubelet.config.node_name.clone()),
@@ -178,13 +185,22 @@ async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
                 annotations: Some(annotations(kubelet)),
                 ..Default::default()
             },
-            spec: Some(NodeSpec { taints: Some(vec![taint]), ..Default::default() }),
+            spec: Some(NodeSpec { taints, provider_id, ..Default::default() }),
             status: Some(status(kubelet, &NodeStatus::default()).await),
         };
-        let outcome = match api.create(&object).await {
+        let created = match settings.registers {
+            true => api.create(&object).await,
+            // Somebody else makes the Node object.
+            false => api.get(&kubelet.config.node_name).await,
+        };
+        let outcome = match created {
             Err(client::Error::Api(s)) if s.code == 409 => {
                 let patch = json!({ "metadata": { "labels": capacity::labels(&kubelet.config), "annotations": annotations(kubelet) } });
                 api.merge_patch(&kubelet.config.node_name, "", patch).await
+            }
+            Ok(made) if settings.registers => {
+                tell(kubelet, &NodeStatus::default(), object.status.as_ref().unwrap_or(&NodeStatus::default()));
+                Ok(made)
             }
             other => other,
         };
@@ -230,28 +246,50 @@ pub async fn run(kubelet: Arc<Kubelet>) {
     let mut in_use = kubelet.csi.in_use();
     // The first measurement comes before the node shows itself. Without an eviction manager there is none.
     let _ = pressures.changed().await;
+    let every = (kubelet.config.settings.status_update, kubelet.config.settings.status_report);
     let mut reported = register(&kubelet, &api).await;
+    let mut kept_away = None;
     let leases = tokio::spawn(keep_lease(kubelet.clone(), api.clone()));
     let _abort_with_us = AbortOnDrop(leases);
     let mut reported_at = 0;
     loop {
         let fresh = status(&kubelet, &reported).await;
         let now = clock::now().as_second();
-        if without_heartbeats(&fresh) != without_heartbeats(&reported) || now - reported_at >= REPORT_SECONDS {
+        if without_heartbeats(&fresh) != without_heartbeats(&reported) || now - reported_at >= seconds(every.1) {
             match api.strategic_patch(&kubelet.config.node_name, "status", change(&reported, &fresh)).await {
-                Ok(_) => (reported, reported_at) = (fresh, now),
+                Ok(node) => {
+                    tell(&kubelet, &reported, &fresh);
+                    (reported, reported_at) = (fresh, now);
+                    note_scheduling(&kubelet, &node, &mut kept_away);
+                }
                 Err(client::Error::Api(s)) if s.code == 404 => reported = register(&kubelet, &api).await,
                 Err(error) => tracing::warn!(%error, "the node's status could not be written"),
             }
         }
+        if let Some(node) = kubelet.node.get(&Key::new("", &kubelet.config.node_name)) {
+            note_scheduling(&kubelet, &node, &mut kept_away);
+        }
         // Until the node is ready for the first time, someone is waiting for it.
         let ready = reported.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
         tokio::select! {
-            () = clock::sleep(if ready { CHECK } else { Duration::from_millis(500) }) => {}
+            () = clock::sleep(if ready { every.0 } else { Duration::from_millis(500).min(every.0) }) => {}
             Ok(()) = pressures.changed() => {}
             Ok(()) = devices.changed() => {}
             Ok(()) = in_use.changed() => {}
         }
+    }
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Says when somebody keeps Pods away from the node or lets them come again.
+fn note_scheduling(kubelet: &Kubelet, node: &Node, held: &mut Option<bool>) {
+    let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
+    if held.replace(unschedulable).is_some_and(|held| held != unschedulable) {
+        let told = changes::of_scheduling(&kubelet.config.node_name, unschedulable);
+        kubelet.events.node(told.kind, told.reason, &told.message);
     }
 }
 
@@ -266,9 +304,12 @@ impl Drop for AbortOnDrop {
 async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
     let api: Api<Lease> = Api::namespaced(kubelet.config.client.clone(), "kube-node-lease");
     let name = &kubelet.config.node_name;
+    let lease_seconds = kubelet.config.settings.lease_seconds;
+    // Three renewals may get lost before it ends.
+    let pause = Duration::from_secs(lease_seconds.unsigned_abs().into()) / 4;
     loop {
         let now = MicroTime(clock::now());
-        let renewal = json!({ "spec": { "renewTime": now } });
+        let renewal = json!({ "spec": { "renewTime": now, "leaseDurationSeconds": lease_seconds } });
         let outcome = match api.merge_patch(name, "", renewal).await {
             Err(client::Error::Api(s)) if s.code == 404 => {
                 let owner = nodes.get(name).await.ok().and_then(|n| n.metadata.uid).map(|uid| OwnerReference {
@@ -285,7 +326,7 @@ async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
                 };
                 let spec = LeaseSpec {
                     holder_identity: Some(name.clone()),
-                    lease_duration_seconds: Some(40),
+                    lease_duration_seconds: Some(lease_seconds),
                     renew_time: Some(now),
                     ..Default::default()
                 };
@@ -296,7 +337,7 @@ async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
         if let Err(error) = &outcome {
             tracing::warn!(%error, "the node's lease could not be renewed");
         }
-        clock::sleep(if outcome.is_ok() { LEASE } else { Duration::from_secs(1) }).await;
+        clock::sleep(if outcome.is_ok() { pause } else { Duration::from_secs(1).min(pause) }).await;
     }
 }
 

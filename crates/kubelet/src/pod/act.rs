@@ -133,7 +133,8 @@ impl Round<'_> {
         let record = self.memory.container_mut(&ran.name);
         (record.restarts, record.waiting, record.is_anew) = (Some(ran.restarts), None, true);
         if let Some(ended) = ran.finished_at.filter(|_| asked) {
-            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()));
+            let longest = self.kubelet.config.settings.restart_pause;
+            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()).at_most(longest));
         }
     }
 
@@ -179,7 +180,10 @@ impl Round<'_> {
     fn cgroup(&self) -> io::Result<()> {
         let cgroups = &self.kubelet.host.cgroups;
         let path = cgroups.path(api::rules::pod::qos(&self.desired.pod), self.desired.uid());
-        cgroups.create(&path, resources::of_pod(self.desired.spec()))
+        let begun = clock::Instant::now();
+        let made = cgroups.create(&path, self.kubelet.pod_limits(self.desired.spec()));
+        self.kubelet.figures.cgroup("create", begun.elapsed());
+        made
     }
 
     pub fn sandbox_config(&self, attempt: u32) -> PodSandboxConfig {
@@ -200,7 +204,9 @@ impl Round<'_> {
             let text = "Pod sandbox changed, it will be killed and re-created.";
             self.kubelet.events.pod(self.desired, EventKind::Normal, "SandboxChanged", text);
         }
-        match self.try_sandbox(attempt).await {
+        let made = self.try_sandbox(attempt).await;
+        self.kubelet.figures.started_pod(made.is_ok());
+        match made {
             Ok(()) => {
                 self.memory.retry_at = None;
                 true
@@ -217,6 +223,7 @@ impl Round<'_> {
         // A handler that the engine does not know is refused by the engine itself.
         let handler = handler::of(self.kubelet, self.desired).await?;
         hardening::own_users(self.desired.spec(), &handler)?;
+        names::fits(self.desired, &self.kubelet.config.cluster_domain)?;
         let made = self.kubelet.config.runtime.run_sandbox(self.sandbox_config(attempt), &handler).await;
         made.map(drop).map_err(|error| error.to_string())
     }

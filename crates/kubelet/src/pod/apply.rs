@@ -11,7 +11,10 @@ use crate::pod::{
     resize::{self, Change},
     resize_event,
     running::ContainerRun,
-    spec::resources::{self, Limits, PodLimits},
+    spec::{
+        linux,
+        resources::{self, Limits, PodLimits},
+    },
 };
 
 type Changed<'a> = [(&'a Container, &'a ContainerRun)];
@@ -33,7 +36,7 @@ impl Round<'_> {
     async fn try_resize(&mut self) -> Result<(), String> {
         let (desired, cgroups) = (self.desired, &self.kubelet.host.cgroups);
         let path = cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
-        let wanted = resources::of_pod(desired.spec());
+        let wanted = self.kubelet.pod_limits(desired.spec());
         let now = cgroups.limits(&path);
         let all = resize::changes(desired, self.running, self.memory);
         let updates: Vec<_> =
@@ -44,7 +47,7 @@ impl Round<'_> {
             cgroups.set(&path, now.on_the_way(wanted)).map_err(words)?;
         }
         for (container, ran) in updates {
-            let linux = resources::of_container(desired.spec(), container, self.kubelet.host.machine.memory);
+            let linux = linux::of_container(desired, container, &self.kubelet.ground());
             let applied = Some(Limits::of(&linux));
             self.kubelet.config.runtime.update_resources(&ran.id, linux).await.map_err(|error| error.to_string())?;
             let run = self.memory.run_mut(&ran.id);
@@ -53,7 +56,7 @@ impl Round<'_> {
         if now.is_some() {
             cgroups.set(&path, wanted).map_err(words)?;
         }
-        self.memory.cgroup = Some(wanted);
+        self.memory.cgroup = Some(resources::of_pod(desired.spec()));
         self.kubelet.weigh().map_err(words)
     }
 

@@ -30,6 +30,11 @@ impl Backoff {
         Backoff { delay, since: now }
     }
 
+    /// The same pause, where none is longer than that.
+    pub fn at_most(self, longest: Duration) -> Backoff {
+        Backoff { delay: self.delay.min(longest), ..self }
+    }
+
     /// Whether all went well before the failure at `failed`, long enough for earlier failures not to count.
     fn is_past(&self, failed: Timestamp) -> bool {
         failed > later(self.since, 2 * LONGEST)
@@ -79,6 +84,7 @@ mod tests {
             backoff = Some(Backoff::next(backoff, now(), now()));
             seen.push(in_words(backoff.unwrap().delay));
         }
+        assert_eq!(backoff.unwrap().at_most(Duration::from_secs(7)).delay, Duration::from_secs(7));
         assert_eq!(seen, ["10s", "20s", "40s", "1m20s", "2m40s", "5m0s", "5m0s"]);
         for (ran_seconds, delay, due) in [(599, "5m0s", true), (600, "5m0s", true), (601, "10s", false)] {
             let ended = at(ran_seconds);

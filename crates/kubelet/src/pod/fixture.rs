@@ -71,6 +71,8 @@ pub fn kubelet(
         sysctls: crate::pod::spec::hardening::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
         features: Default::default(),
+        settings: Default::default(),
+        document: None,
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,

@@ -17,11 +17,12 @@ use crate::{
         resize,
         running::{Sandbox, State},
         spec::{
-            env,
+            env, linux,
             mounts::{self, MountSetting},
             names,
             render::{self, ContainerSetting},
             resources,
+            security::Seccomp,
         },
     },
     volumes::sources::Sources,
@@ -58,10 +59,14 @@ impl Round<'_> {
         let last = self.running.latest(name).filter(|r| r.state == State::Exited);
         let record = self.memory.container_mut(name);
         if let Some(ended) = last.filter(|_| !record.is_resized).and_then(|r| r.finished_at) {
-            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()));
+            let longest = kubelet.config.settings.restart_pause;
+            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()).at_most(longest));
         }
         let ip = sandbox.ips.first().cloned().unwrap_or_default();
-        match self.create(Start { container, restarts, sandbox, config }, image).await {
+        let created = self.create(Start { container, restarts, sandbox, config }, image).await;
+        let failure = created.as_ref().err().map(|cause| cause.reason.as_str());
+        kubelet.figures.started_container(self.sort(name), failure);
+        match created {
             Ok(id) => {
                 let record = self.memory.container_mut(name);
                 (record.waiting, record.retry_at) = (None, None);
@@ -133,15 +138,25 @@ impl Round<'_> {
             env,
             mounts,
             given,
-            resources: resources::of_container(desired.spec(), container, kubelet.host.machine.memory),
+            resources: linux::of_container(desired, container, &kubelet.ground()),
             target: self.target(container)?,
-            seccomp_dir: config.root_dir.join("seccomp"),
+            seccomp: Seccomp { folder: config.root_dir.join("seccomp"), by_default: config.settings.seccomp_default },
         };
         let mut rendered = render::container(desired, container, setting)?;
         if let Some(security) = rendered.linux.as_mut().and_then(|l| l.security_context.as_mut()) {
             user.put(security);
         }
         Ok(rendered)
+    }
+
+    /// A container's sort, as metrics call it.
+    fn sort(&self, name: &str) -> &'static str {
+        let is_in = |list: &[Container]| list.iter().any(|c| c.name == name);
+        match () {
+            () if is_in(self.desired.init_containers()) => "init_container",
+            () if is_in(self.desired.ephemeral_containers()) => "ephemeral_container",
+            () => "container",
+        }
     }
 
     /// The id of the container that a debugging container looks into.

@@ -43,6 +43,8 @@ struct Worker {
     refresh_at: Option<Timestamp>,
     /// How often unmounting its volumes has failed in a row.
     failed_unmounts: u32,
+    /// When this kubelet saw the Pod first.
+    seen: clock::Instant,
 }
 
 const REFRESH_RETRY: Duration = Duration::from_secs(60);
@@ -77,6 +79,7 @@ pub fn new(
         follower: Follower::default(),
         refresh_at: None,
         failed_unmounts: 0,
+        seen: clock::Instant::now(),
     };
     (handle, worker.run())
 }
@@ -217,8 +220,10 @@ impl Worker {
             waypoint::kubelet::plan_pod(&name);
             let decision = decide::decide(&desired, &running, &self.memory, clock::now());
             if !self.memory.life.is_settled() {
-                let alive: Vec<ContainerRun> =
-                    if desired.is_ending() { Vec::new() } else { running.alive().cloned().collect() };
+                if desired.is_ending() || self.memory.life.end().is_some() {
+                    self.probes.end_with_pod();
+                }
+                let alive: Vec<ContainerRun> = running.alive().cloned().collect();
                 let ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
                 self.probes.follow(&kubelet, &desired, (&ips, &alive), &self.memory, &self.news.0);
             }
@@ -230,7 +235,10 @@ impl Worker {
                 continue;
             }
             waypoint::kubelet::sync_pod(&name);
-            if self.act(&desired, &running, decision).await {
+            let (begun, is_first) = (clock::Instant::now(), self.memory.life == Life::Preparing { failed_mounts: 0 });
+            let has_gone = self.act(&desired, &running, decision).await;
+            kubelet.figures.worked(if is_first { "create" } else { "sync" }, begun.elapsed());
+            if has_gone {
                 waypoint::kubelet::worker_complete(&name);
                 return;
             }
@@ -327,6 +335,10 @@ impl Worker {
         if self.kubelet.config.features.enabled(Feature::ResourceHealthStatus) {
             health::show(&self.kubelet, &desired.pod, &mut fresh);
         }
+        let begins = |status: &PodStatus| status.phase.as_deref() == Some("Running");
+        if begins(&fresh) && !begins(&self.reported) {
+            self.kubelet.figures.runs(desired, self.seen);
+        }
         self.inbox.status.send_replace(fresh.clone());
         let uid = if desired.is_static {
             let Some(mirror) = self.inbox.mirror.borrow().clone() else {
@@ -422,8 +434,7 @@ impl Worker {
         for step in decision.steps {
             match step {
                 Step::KillAll => {
-                    let most = self.memory.life.most_grace();
-                    kill::all(&self.kubelet, &mut self.inbox.desired, running, most).await;
+                    self.end_all(desired, running).await;
                 }
                 Step::Settle => {
                     if !self.settle(desired).await {
@@ -468,6 +479,27 @@ impl Worker {
         false
     }
 
+    /// Ends all containers. Meanwhile the Pod says whether those that still run serve.
+    async fn end_all(&mut self, desired: &DesiredPod, running: &RunningPod) {
+        let (kubelet, most) = (self.kubelet.clone(), self.memory.life.most_grace());
+        let mut changes = self.inbox.desired.clone();
+        let ending = kill::all(&kubelet, &mut changes, running, most);
+        tokio::pin!(ending);
+        loop {
+            let news = tokio::select! {
+                () = &mut ending => return,
+                Some(news) = self.news.1.recv() => news,
+            };
+            self.hear(news);
+            let Ok(engine) = kubelet.engine_name().await else { continue };
+            tokio::select! {
+                () = &mut ending => return,
+                // One that is not written is written in the next round.
+                _ = self.report(desired, running, engine) => {}
+            }
+        }
+    }
+
     /// Undoes what was made for the Pod. False when drivers of its devices have not taken back what they prepared, or its volumes
     /// could not be unmounted: it stays until then, or others would count on what is still here.
     async fn settle(&mut self, desired: &DesiredPod) -> bool {
@@ -479,17 +511,19 @@ impl Worker {
             return false;
         }
         let folder = self.kubelet.pod_folder(desired.uid());
-        if let Err(error) = volumes::unmount(&folder, &self.kubelet.host.mounter, &self.kubelet.csi).await {
+        let Kubelet { host, csi, figures, .. } = &*self.kubelet;
+        if let Err(error) = volumes::unmount(&folder, &host.mounter, csi, figures).await {
             tracing::warn!(pod = desired.full_name(), %error, "the Pod's folder could not be removed");
             clock::sleep(act::mount_wait(self.failed_unmounts)).await;
             self.failed_unmounts += 1;
             return false;
         }
-        self.kubelet
-            .host
-            .cgroups
-            .remove(&self.kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
+        let begun = clock::Instant::now();
+        host.cgroups.remove(&host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
+        figures.cgroup("destroy", begun.elapsed());
         self.kubelet.sources.forget(desired.uid());
+        self.kubelet.probe_counts.forget(desired);
+        self.kubelet.figures.forget(desired.uid());
         self.kubelet.devices.release(desired.uid()).await;
         self.memory.life.settle();
         if let Err(error) = self.kubelet.weigh() {

@@ -235,6 +235,8 @@ mod tests {
             ("GET", "/metrics/../exec/n/p/c"),
             ("GET", "//metrics"),
             ("GET", "/metrics/resource"),
+            ("GET", "/logs/syslog"),
+            ("POST", "/checkpoint/n/p/c"),
         ];
         let check = async |rights: &'static [&'static str], expected: &[usize]| {
             let (guard, _) = guard(rights);
@@ -253,7 +255,9 @@ mod tests {
         check(&["get/configz"], &[2]).await;
         check(&["get/metrics"], &[3, 11]).await;
         check(&["get/stats"], &[4]).await;
-        check(&["get/log", "create/metrics", "get/status", "get/"], &[]).await;
+        check(&["get/log"], &[12]).await;
+        check(&["create/checkpoint"], &[13]).await;
+        check(&["create/log", "get/checkpoint", "create/metrics", "get/status", "get/"], &[]).await;
         // Reading runs nothing.
         check(&["get/proxy"], &[0, 1, 2, 5, 9, 10]).await;
         check(&["create/proxy"], &[6, 7, 8]).await;

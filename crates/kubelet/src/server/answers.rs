@@ -1,6 +1,10 @@
 //! Answers that are documents: Pods, metrics, configuration, logs.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use api::{object::Object, rules::url::query_pairs};
 use bytes::Bytes;
@@ -18,10 +22,15 @@ use super::{
     volume_metrics,
 };
 use crate::{
+    counted::Moment,
     engine::logs::{self, Options},
     kubelet::Kubelet,
-    pod::{desired::DesiredPod, running, workers::Handle},
-    volume_usage,
+    pod::{
+        desired::{CONTAINER_NAME, DesiredPod, POD_NAME, POD_NAMESPACE, POD_UID},
+        running,
+        workers::Handle,
+    },
+    volume_usage, volumes,
 };
 
 pub fn pods(kubelet: &Kubelet) -> Answer {
@@ -34,37 +43,75 @@ pub fn pods(kubelet: &Kubelet) -> Answer {
     document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
 }
 
-pub fn configz(kubelet: &Kubelet) -> Answer {
-    let config = &kubelet.config;
-    document(&json!({ "kubeletconfig": {
-        "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "clusterDNS": config.cluster_dns, "clusterDomain": config.cluster_domain, "maxPods": config.max_pods,
-        "cgroupDriver": "cgroupfs", "cgroupRoot": config.cgroup_root,
-        "staticPodPath": config.manifest_dir.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
-        "nodeStatusReportFrequency": "5m0s", "nodeStatusUpdateFrequency": "10s", "nodeLeaseDurationSeconds": 40,
-        "containerLogMaxSize": "10Mi", "containerLogMaxFiles": 5,
-    }}))
+/// The Pods that the engine has containers of which run, as far as it knows them.
+pub async fn running_pods(kubelet: &Kubelet) -> Answer {
+    let containers = match kubelet.config.runtime.containers(None).await {
+        Ok(containers) => containers,
+        Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    };
+    let mut pods = BTreeMap::<[String; 3], Vec<Value>>::new();
+    for container in containers.into_iter().filter(|container| container.state == RUNS) {
+        let label = |name: &str| container.labels.get(name).cloned();
+        let (Some(namespace), Some(pod), Some(uid), Some(name)) =
+            (label(POD_NAMESPACE), label(POD_NAME), label(POD_UID), label(CONTAINER_NAME))
+        else {
+            continue;
+        };
+        let image = container.image.map(|image| image.image).unwrap_or_default();
+        let one = json!({"name": name, "image": image, "resources": {}});
+        pods.entry([namespace, pod, uid]).or_default().push(one);
+    }
+    let pod = |([namespace, name, uid], containers): ([String; 3], Vec<Value>)| json!({"metadata": {"name": name, "namespace": namespace, "uid": uid}, "spec": {"containers": containers}, "status": {}});
+    let items: Vec<Value> = pods.into_iter().map(pod).collect();
+    document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
 }
 
+/// The state of a container that runs, in the engine's terms.
+const RUNS: i32 = 1;
+
 pub async fn metrics(kubelet: &Arc<Kubelet>) -> Answer {
-    let containers = kubelet.config.runtime.containers(None).await.unwrap_or_default();
-    let running = containers.iter().filter(|c| c.state == 1).count();
-    let pods = kubelet.pods.len();
-    let body = format!(
-        "# HELP kubelet_running_pods Number of pods that have a running pod sandbox\n# TYPE kubelet_running_pods gauge\n\
-         kubelet_running_pods {pods}\n\
-         # HELP kubelet_running_containers Number of containers currently running\n\
-         # TYPE kubelet_running_containers gauge\nkubelet_running_containers{{container_state=\"running\"}} {running}\n\
-         # HELP kubelet_node_name The node's name. The count is always 1.\n# TYPE kubelet_node_name gauge\n\
-         kubelet_node_name{{node=\"{}\"}} 1\n",
-        api::rules::metrics_text::escaped(&kubelet.config.node_name)
-    );
+    kubelet.figures.now(&moment(kubelet).await);
     let volumes = volume_metrics::render(&*volume_usage::read(kubelet).await);
-    exposition(body + &preemptions(&kubelet.pods.preemptions()) + &volumes + &kubelet.config.features.metrics())
+    let rest = preemptions(&kubelet.pods.preemptions()) + &volumes + &kubelet.config.features.metrics();
+    exposition(kubelet.figures.render() + &rest)
+}
+
+/// The numbers of Pods, containers and volumes. Of those that the engine does not tell there are none.
+async fn moment(kubelet: &Kubelet) -> Moment {
+    let engine = &kubelet.config.runtime;
+    let (containers, sandboxes) = tokio::join!(engine.containers(None), engine.sandboxes(None));
+    let mut moment = Moment { node_name: kubelet.config.node_name.clone(), ..Moment::default() };
+    moment.containers.insert("running", 0);
+    for container in containers.iter().flatten() {
+        let state = match container.state {
+            0 => "created",
+            RUNS => "running",
+            2 => "exited",
+            _ => "unknown",
+        };
+        *moment.containers.entry(state).or_default() += 1;
+    }
+    // Several sandboxes of one Pod count once, as upstream's.
+    let ready = sandboxes.iter().flatten().filter(|sandbox| sandbox.state == 0);
+    moment.running_pods = ready.filter_map(|sandbox| sandbox.labels.get(POD_UID)).collect::<BTreeSet<_>>().len();
+    for pod in kubelet.pods.all() {
+        let (desired, is_active) = (pod.desired(), !pod.is_over() && !pod.is_refused);
+        let counts = &mut moment.pods[usize::from(desired.is_static)];
+        *counts = (counts.0 + 1, counts.1 + usize::from(is_active));
+        if !is_active {
+            continue;
+        }
+        let is_mounted = volumes::mounted(&desired.pod, &kubelet.pod_folder(desired.uid())).await.is_some();
+        for plugin in volumes::sorts(&desired.pod) {
+            *moment.volumes.entry((plugin, "desired_state_of_world")).or_default() += 1;
+            *moment.volumes.entry((plugin, "actual_state_of_world")).or_default() += usize::from(is_mounted);
+        }
+    }
+    moment
 }
 
 /// How often Pods had to go for critical ones. Nothing is told of what never happened.
-fn preemptions(by_resource: &std::collections::BTreeMap<String, u64>) -> String {
+fn preemptions(by_resource: &BTreeMap<String, u64>) -> String {
     let rows = by_resource.iter().map(|(resource, count)| {
         format!(
             "kubelet_preemptions{{preemption_signal=\"{}\"}} {count}\n",

@@ -7,7 +7,12 @@ use http::Method;
 pub enum Endpoint<'a> {
     Health,
     Pods,
+    /// The Pods that the engine has containers of.
+    RunningPods,
     Metrics,
+    /// The counts that the kernel keeps of each container.
+    Cadvisor,
+    ProbeMetrics,
     /// The usage of the node, its Pods and containers.
     ResourceMetrics,
     Config,
@@ -17,10 +22,24 @@ pub enum Endpoint<'a> {
         pod: &'a str,
         container: &'a str,
     },
+    /// Files of the machine's logs, by their path.
+    SystemLogs(&'a str),
+    Checkpoint {
+        namespace: &'a str,
+        pod: &'a str,
+        container: &'a str,
+    },
     /// exec, attach and port-forward.
     Stream(&'a str),
     /// No endpoint has this path.
     Unknown,
+}
+
+impl Endpoint<'_> {
+    /// Those that a node can do without: upstream turns them off together.
+    pub fn is_for_debugging(&self) -> bool {
+        matches!(self, Endpoint::RunningPods | Endpoint::Logs { .. } | Endpoint::SystemLogs(_) | Endpoint::Stream(_))
+    }
 }
 
 /// A request: what it is for, and the rights of which one is needed.
@@ -53,19 +72,28 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
             | ["portForward", _, _, _],
         ) if reading || *method == Method::POST => Endpoint::Stream(path),
         Some(["healthz", ..]) if reading => Endpoint::Health,
-        Some(["pods" | "runningpods"]) if reading => Endpoint::Pods,
+        Some(["pods"]) if reading => Endpoint::Pods,
+        Some(["runningpods"]) if reading => Endpoint::RunningPods,
+        Some(["metrics", "cadvisor"]) if reading => Endpoint::Cadvisor,
+        Some(["metrics", "probes"]) if reading => Endpoint::ProbeMetrics,
         Some(["metrics", "resource"]) if reading => Endpoint::ResourceMetrics,
-        Some(["metrics", ..]) if reading => Endpoint::Metrics,
+        Some(["metrics"]) if reading => Endpoint::Metrics,
         Some(["configz"]) if reading => Endpoint::Config,
         Some(["stats", "summary"]) if reading => Endpoint::Summary,
         Some(["containerLogs", namespace, pod, container]) if reading => Endpoint::Logs { namespace, pod, container },
+        Some(["logs", ..]) if reading => Endpoint::SystemLogs(path.strip_prefix("/logs").unwrap_or_default()),
+        Some(["checkpoint", namespace, pod, container]) if *method == Method::POST => {
+            Endpoint::Checkpoint { namespace, pod, container }
+        }
         _ => Endpoint::Unknown,
     };
     let subresources: &[&str] = match endpoint {
         Endpoint::Health => &["healthz", "proxy"],
-        Endpoint::Pods => &["pods", "proxy"],
+        Endpoint::Pods | Endpoint::RunningPods => &["pods", "proxy"],
         Endpoint::Config => &["configz", "proxy"],
-        Endpoint::Metrics | Endpoint::ResourceMetrics => &["metrics"],
+        Endpoint::Metrics | Endpoint::Cadvisor | Endpoint::ProbeMetrics | Endpoint::ResourceMetrics => &["metrics"],
+        Endpoint::SystemLogs(_) => &["log"],
+        Endpoint::Checkpoint { .. } => &["checkpoint"],
         Endpoint::Summary => &["stats"],
         Endpoint::Logs { .. } | Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
     };
@@ -96,10 +124,17 @@ mod tests {
         check("GET", "/healthz", Endpoint::Health, "get", &["healthz", "proxy"]);
         check("GET", "/healthz/ping", Endpoint::Health, "get", &["healthz", "proxy"]);
         check("GET", "/pods", Endpoint::Pods, "get", &["pods", "proxy"]);
-        check("HEAD", "/runningpods/", Endpoint::Pods, "get", &["pods", "proxy"]);
+        check("HEAD", "/runningpods/", Endpoint::RunningPods, "get", &["pods", "proxy"]);
+        check("GET", "/logs/", Endpoint::SystemLogs("/"), "get", &["log"]);
+        check("GET", "/logs/apt/term.log", Endpoint::SystemLogs("/apt/term.log"), "get", &["log"]);
+        check("POST", "/logs/x", Endpoint::Unknown, "create", &["proxy"]);
+        let checkpoint = Endpoint::Checkpoint { namespace: "n", pod: "p", container: "c" };
+        check("POST", "/checkpoint/n/p/c", checkpoint, "create", &["checkpoint"]);
+        check("GET", "/checkpoint/n/p/c", Endpoint::Unknown, "get", &["proxy"]);
         check("GET", "/configz", Endpoint::Config, "get", &["configz", "proxy"]);
         check("GET", "/metrics", Endpoint::Metrics, "get", &["metrics"]);
-        check("GET", "/metrics/cadvisor", Endpoint::Metrics, "get", &["metrics"]);
+        check("GET", "/metrics/cadvisor", Endpoint::Cadvisor, "get", &["metrics"]);
+        check("GET", "/metrics/probes", Endpoint::ProbeMetrics, "get", &["metrics"]);
         check("GET", "/metrics/resource", Endpoint::ResourceMetrics, "get", &["metrics"]);
         check("GET", "/stats/summary", Endpoint::Summary, "get", &["stats"]);
         let logs = Endpoint::Logs { namespace: "n", pod: "p", container: "c" };
@@ -143,7 +178,10 @@ mod tests {
             "/exec",
             "/exec/n/p",
             "/run/n/p/c",
-            "/logs/",
+            "/metrics/x",
+            "/logs/../etc/shadow",
+            "/logs/%2e%2e/x",
+            "/logsx",
             "/debug/pprof/",
             "/metrics\\x",
         ] {

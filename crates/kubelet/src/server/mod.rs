@@ -3,12 +3,17 @@
 mod access;
 mod answer;
 mod answers;
+mod cadvisor;
+mod checkpoint;
+mod configz;
 mod endpoint;
+pub mod healthz;
 pub mod pod_resources;
 pub mod pod_resources_messages;
 mod resource_metrics;
 mod streams;
 mod summary;
+mod system_logs;
 mod volume_metrics;
 
 use std::sync::Arc;
@@ -34,7 +39,8 @@ pub async fn listen(kubelet: &Kubelet) -> Result<Option<TcpListener>, Error> {
         false => std::net::Ipv4Addr::UNSPECIFIED.into(),
         true => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
-    let listener = TcpListener::bind((any, port)).await.map_err(|source| Error::Listen { port, source })?;
+    let at = kubelet.config.settings.address.unwrap_or(any);
+    let listener = TcpListener::bind((at, port)).await.map_err(|source| Error::Listen { port, source })?;
     Ok(Some(listener))
 }
 
@@ -68,12 +74,29 @@ async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, requ
     if let Err((code, message)) = guard.check(peer, request.headers(), &asked).await {
         return text(code, message);
     }
+    if !kubelet.config.settings.debugging_handlers && asked.endpoint.is_for_debugging() {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n".to_owned());
+    }
     match asked.endpoint {
         Endpoint::Health => text(StatusCode::OK, "ok".to_owned()),
         Endpoint::Pods => answers::pods(&kubelet),
+        Endpoint::RunningPods => answers::running_pods(&kubelet).await,
+        Endpoint::Cadvisor => cadvisor::answer(&kubelet).await,
+        Endpoint::ProbeMetrics => answer::exposition(kubelet.probe_counts.render()),
+        Endpoint::SystemLogs(path) if kubelet.config.settings.system_logs => {
+            if let Some(answering) = request.extensions().get::<Answering>() {
+                answering.is_patient();
+            }
+            system_logs::answer(path).await
+        }
+        Endpoint::SystemLogs(_) => text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.\n".to_owned()),
+        Endpoint::Checkpoint { namespace, pod, container } => {
+            let query = request.uri().query().unwrap_or_default();
+            checkpoint::answer(&kubelet, (namespace, pod, container), query).await
+        }
         Endpoint::Metrics => answers::metrics(&kubelet).await,
         Endpoint::ResourceMetrics => resource_metrics::answer(&kubelet).await,
-        Endpoint::Config => answers::configz(&kubelet),
+        Endpoint::Config => configz::answer(&kubelet),
         Endpoint::Summary => summary::answer(&kubelet).await,
         Endpoint::Logs { namespace, pod, container } => {
             if let Some(answering) = request.extensions().get::<Answering>() {

@@ -21,9 +21,10 @@ use crate::{
     node::declared,
     pod::{desired::DesiredPod, worker, workers::Handle},
     sources::{
+        Heard, Source,
         admission::{self, Room},
         allocations::{self, Allocations},
-        manifests, mirror,
+        manifests, mirror, web,
     },
 };
 
@@ -41,13 +42,14 @@ struct Dispatcher {
     workers: JoinSet<Ended>,
     /// Work beside that of the Pods: reading manifests, listening to the engine, mirrors, and clearing up.
     beside: JoinSet<()>,
-    /// Static Pods by full name, and the mirrors that the API has, by full name.
+    /// Static Pods by full name, each source's own, and the mirrors that the API has, by full name.
     statics: BTreeMap<String, Arc<Pod>>,
+    of_source: BTreeMap<Source, Vec<Arc<Pod>>>,
     api_mirrors: BTreeMap<String, Arc<Pod>>,
     /// The resources that each Pod has of the node, and the Pods that want others.
     allocations: Allocations,
-    /// The manifests were read at least once.
-    files_read: bool,
+    /// The sources of static Pods that were not read yet.
+    unheard: BTreeSet<Source>,
     /// The API's Pods were all taken in.
     synced: bool,
 }
@@ -58,8 +60,14 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
     let mut changes = cache.subscribe();
     let (statics_tx, mut statics) = mpsc::channel(4);
     let mut beside = JoinSet::new();
+    let mut unheard = BTreeSet::new();
     if let Some(folder) = kubelet.config.manifest_dir.clone() {
-        beside.spawn(manifests::watch(folder, kubelet.config.node_name.clone(), statics_tx));
+        unheard.insert(Source::Files);
+        beside.spawn(manifests::watch(folder, kubelet.config.node_name.clone(), statics_tx.clone()));
+    }
+    if let Some(place) = kubelet.config.settings.static_url.clone() {
+        unheard.insert(Source::Web);
+        beside.spawn(web::watch(place, kubelet.config.node_name.clone(), statics_tx.clone()));
     }
     beside.spawn(Pleg::new(kubelet.clone()).run());
     let mut dispatcher = Dispatcher {
@@ -68,15 +76,16 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
         workers: JoinSet::new(),
         beside,
         statics: BTreeMap::new(),
+        of_source: BTreeMap::new(),
         api_mirrors: BTreeMap::new(),
         allocations: Allocations::new(kubelet.clone()),
-        files_read: kubelet.config.manifest_dir.is_none(),
+        unheard,
         synced: false,
     };
     // The node's own Pods come first: they need no API server, and have to find their place on the node.
-    while !dispatcher.files_read {
-        let Some(all) = statics.recv().await else { return };
-        dispatcher.static_pods(all).await;
+    while dispatcher.unheard.contains(&Source::Files) {
+        let Some(heard) = statics.recv().await else { return };
+        dispatcher.static_pods(heard).await;
     }
     let known = async { tokio::join!(cache.synced(), kubelet.node.synced()) };
     tokio::pin!(known);
@@ -90,7 +99,9 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
             _ = &mut known, if !dispatcher.synced => {
                 dispatcher.synced = true;
                 dispatcher.api_pods().await;
-                dispatcher.adopt_orphans().await;
+                if dispatcher.unheard.is_empty() {
+                    dispatcher.adopt_orphans().await;
+                }
             }
             change = changes.recv(), if dispatcher.synced => match change {
                 Ok(change) => match change.new {
@@ -104,7 +115,15 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
                 }
                 Err(RecvError::Closed) => return,
             },
-            Some(all) = statics.recv() => dispatcher.static_pods(all).await,
+            Some(heard) = statics.recv() => {
+                let waits = !dispatcher.unheard.is_empty();
+                dispatcher.static_pods(heard).await;
+                // The Pods that no source wants are known from now on.
+                if waits && dispatcher.unheard.is_empty() && dispatcher.synced {
+                    dispatcher.adopt_orphans().await;
+                    dispatcher.check_mirrors();
+                }
+            }
             Some(Ok(ended)) = dispatcher.workers.join_next() => dispatcher.forget(ended).await,
             Some(_) = dispatcher.beside.join_next() => {}
         }
@@ -211,10 +230,13 @@ impl Dispatcher {
         }
     }
 
-    async fn static_pods(&mut self, all: Vec<Arc<Pod>>) {
-        let fresh: BTreeMap<String, Arc<Pod>> = all.into_iter().map(|p| (full_name(&p), p)).collect();
+    async fn static_pods(&mut self, Heard { source, pods }: Heard) {
+        self.unheard.remove(&source);
+        self.of_source.insert(source, pods);
+        // Of two Pods of one name the file's counts: it is the machine's own.
+        let all = self.of_source.values().rev().flatten();
+        let fresh: BTreeMap<String, Arc<Pod>> = all.map(|p| (full_name(p), p.clone())).collect();
         let before = std::mem::replace(&mut self.statics, fresh.clone());
-        self.files_read = true;
         let gone = |(name, pod): (&String, &Arc<Pod>)| {
             let stays = fresh.get(name).is_some_and(|f| f.metadata.uid == pod.metadata.uid);
             if stays { None } else { pod.metadata.uid.clone() }
@@ -231,7 +253,12 @@ impl Dispatcher {
         }
     }
 
-    /// The API shows a static Pod exactly as long as its file says so.
+    fn check_mirrors(&mut self) {
+        let mirrored: Vec<String> = self.api_mirrors.keys().cloned().collect();
+        mirrored.iter().for_each(|name| self.check_mirror(name));
+    }
+
+    /// The API shows a static Pod exactly as long as its source says so.
     fn check_mirror(&mut self, name: &str) {
         let mirror = self.api_mirrors.get(name).cloned();
         let hash =
@@ -246,8 +273,8 @@ impl Dispatcher {
                     worker.set_mirror(&mirror);
                 }
             }
-            // After a start the API answers before the files are read: nothing is known to be superfluous yet.
-            (_, Some(_)) if !self.files_read => {}
+            // After a start the API answers before all sources are read: nothing is known to be superfluous yet.
+            (_, Some(_)) if !self.unheard.is_empty() => {}
             (_, Some(mirror)) => drop(self.beside.spawn(async move { mirror::delete(client, &mirror).await })),
             (Some(pod), None) => {
                 let node_name = self.kubelet.config.node_name.clone();

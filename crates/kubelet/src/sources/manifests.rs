@@ -20,13 +20,16 @@ use k8s_openapi::{
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
-use crate::changes::Changes;
+use crate::{
+    changes::Changes,
+    sources::{Heard, Source},
+};
 
 /// A folder that is not there is looked for again after this pause.
 const MISSING: Duration = Duration::from_secs(20);
 
 /// Sends all Pods of the folder at the start and whenever a file has changed. Runs for ever.
-pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Vec<Arc<Pod>>>) {
+pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Heard>) {
     let mut files = Files { node_name, ..Default::default() };
     let mut sent = None;
     loop {
@@ -37,7 +40,7 @@ pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Vec<Arc<
             let pods = files.pods();
             let uids: Vec<_> = pods.iter().map(|p| p.metadata.uid.clone()).collect();
             if sent.as_ref() != Some(&uids) {
-                if to.send(pods).await.is_err() {
+                if to.send(Heard { source: Source::Files, pods }).await.is_err() {
                     return;
                 }
                 sent = Some(uids);
@@ -78,7 +81,7 @@ impl Files {
         self.broken.retain(|path, _| paths.contains(path));
         for path in paths {
             let text = read(&path).map_err(|e| e.to_string());
-            match text.and_then(|text| parse(&text, &self.node_name, &path)) {
+            match text.and_then(|text| parse(&text, &self.node_name, (&path, Source::Files))) {
                 Ok(pod) => {
                     self.broken.remove(&path);
                     // A text that has not changed is the Pod of before, with the time at which it was first seen.
@@ -112,7 +115,7 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// A manifest as the Pod that runs: with all defaults, named after the node, with a uid that is the hash of its content.
-fn parse(text: &str, node_name: &str, path: &Path) -> Result<Pod, String> {
+pub fn parse(text: &str, node_name: &str, (path, source): (&Path, Source)) -> Result<Pod, String> {
     let definition = api::kinds::built_in().find("", "v1", "pods").ok_or("Pods are not known")?;
     let gvk = Gvk { group: "", version: "v1", kind: "Pod" };
     let decoded = decode::decode(&definition.ty, gvk, text.as_bytes(), "application/yaml", Validation::Ignore);
@@ -137,7 +140,7 @@ fn parse(text: &str, node_name: &str, path: &Path) -> Result<Pod, String> {
         Toleration { effect: Some("NoExecute".to_owned()), operator: Some("Exists".to_owned()), ..Default::default() };
     spec.tolerations.get_or_insert_default().push(everything);
     let mut annotations = pod.metadata.annotations.take().unwrap_or_default();
-    annotations.insert(api::rules::pod::SOURCE_ANNOTATION.to_owned(), "file".to_owned());
+    annotations.insert(api::rules::pod::SOURCE_ANNOTATION.to_owned(), source.word().to_owned());
     annotations.insert(api::rules::pod::HASH_ANNOTATION.to_owned(), uid.clone());
     annotations.insert(api::rules::pod::SEEN_ANNOTATION.to_owned(), clock::now().to_string());
     pod.metadata = ObjectMeta {
@@ -159,7 +162,7 @@ mod tests {
     const TEXT: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i, ports: [{containerPort: 80}]}]}\n";
 
     fn parsed(text: &str) -> Result<Pod, String> {
-        parse(text, "n1", Path::new("/m/web.yaml"))
+        parse(text, "n1", (Path::new("/m/web.yaml"), Source::Files))
     }
 
     #[test]
@@ -219,17 +222,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (to, mut sent) = mpsc::channel(4);
         let watcher = tokio::spawn(watch(folder.path().to_owned(), "n1".into(), to));
-        assert_eq!(sent.recv().await.unwrap(), []);
+        assert_eq!(sent.recv().await.unwrap().pods, []);
         let at = folder.path().join("a.yaml");
         fs::write(&at, TEXT).unwrap();
-        assert_eq!(sent.recv().await.unwrap().len(), 1);
+        assert_eq!(sent.recv().await.unwrap().pods.len(), 1);
         fs::rename(&at, folder.path().join("b.yaml")).unwrap();
-        let moved = sent.recv().await.unwrap();
+        let moved = sent.recv().await.unwrap().pods;
         fs::write(folder.path().join("b.yaml"), TEXT.replace("web", "new")).unwrap();
-        let changed = sent.recv().await.unwrap();
+        let changed = sent.recv().await.unwrap().pods;
         assert_ne!(moved[0].metadata.name, changed[0].metadata.name);
         fs::remove_file(folder.path().join("b.yaml")).unwrap();
-        assert_eq!(sent.recv().await.unwrap(), []);
+        assert_eq!(sent.recv().await.unwrap().pods, []);
         watcher.abort();
     }
 }

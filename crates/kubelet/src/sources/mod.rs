@@ -6,3 +6,32 @@ pub mod allocations;
 pub mod dispatch;
 pub mod manifests;
 pub mod mirror;
+mod web;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+
+/// Where Pods come from that need no API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    Files,
+    Web,
+}
+
+impl Source {
+    /// Upstream's word for it, in annotations.
+    pub fn word(self) -> &'static str {
+        match self {
+            Source::Files => "file",
+            Source::Web => "http",
+        }
+    }
+}
+
+/// All the Pods that such a source has now.
+#[derive(Debug)]
+pub struct Heard {
+    pub source: Source,
+    pub pods: Vec<Arc<Pod>>,
+}

@@ -11,7 +11,7 @@ use std::{
 use futures::FutureExt;
 use json::{Value, json};
 use parking_lot::Mutex;
-use runtime::fake::Moment;
+use runtime::{cri_api::ExecSyncResponse, fake::Moment};
 
 use crate::tests::world::{World, until};
 
@@ -114,6 +114,39 @@ fn a_pod_begins_anew_when_a_container_asks_for_it_also_over_a_kubelet_that_start
         world.engine.exit("m", 1);
         until("the Pod has failed", || world.phase("p") == "Failed").await;
         world.delete_pod("p");
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn a_pod_that_ends_goes_on_saying_whether_it_serves_and_is_not_killed_for_its_answers() {
+    let world = World::new();
+    let mut spec = one_container("Always");
+    for probe in ["readinessProbe", "livenessProbe"] {
+        spec["containers"][0][probe] = json!({"exec": {"command": [probe]}, "periodSeconds": 1, "failureThreshold": 1});
+    }
+    world.make_pod("p", spec);
+    let (hold, held) = tokio::sync::watch::channel(true);
+    world.engine_does(move |call, moment| {
+        let (mut held, waits) = (held.clone(), call.starts_with("stop m") && moment == Moment::Before);
+        async move {
+            if waits {
+                let _ = held.wait_for(|held| !held).await;
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        world.delete_pod("p");
+        clock::sleep(Duration::from_secs(2)).await;
+        assert!(world.is_ready("p"), "it still serves");
+        world.engine.answer_exec(ExecSyncResponse { exit_code: 1, ..Default::default() });
+        until("the Pod says that it does not serve", || world.pod("p").is_some() && !world.is_ready("p")).await;
+        hold.send_replace(false);
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        assert_eq!((world.asked("stop m 5"), world.asked("start m")), (1, 1));
         until("nothing is left", || world.left().is_empty()).await;
     });
 }

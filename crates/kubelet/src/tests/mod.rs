@@ -2,6 +2,7 @@
 
 mod api;
 mod certificates;
+mod churn;
 mod claims;
 mod csi;
 mod csi_driver;

@@ -187,6 +187,8 @@ impl World {
                 .with(Feature::ResourceHealthStatus, true)
                 .with(Feature::ClusterTrustBundle, true)
                 .with(Feature::ClusterTrustBundleProjection, true),
+            settings: Default::default(),
+            document: None,
             node_labels: Default::default(),
             node_annotations: Default::default(),
             gate: self.network.lock().clone(),

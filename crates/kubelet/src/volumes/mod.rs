@@ -23,6 +23,7 @@ pub mod trust;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use clock::Instant;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use self::{
@@ -33,7 +34,7 @@ use self::{
     plugins::PLUGINS,
     state::{Record, State},
 };
-use crate::csi::Csi;
+use crate::{counted::Figures, csi::Csi};
 
 /// The mounted volumes of a Pod, by name.
 pub type MountedVolumes = BTreeMap<String, Mounted>;
@@ -44,6 +45,11 @@ fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
 
 fn plugin_of(volume: &Volume) -> Option<&'static dyn Plugin> {
     PLUGINS.iter().copied().find(|plugin| plugin.takes(volume))
+}
+
+/// The sorts of a Pod's volumes, one for each, by their plugins' names.
+pub fn sorts(pod: &Pod) -> impl Iterator<Item = &'static str> {
+    volumes(pod).filter_map(plugin_of).map(Plugin::name)
 }
 
 /// The objects whose changes a Pod's volumes show.
@@ -79,7 +85,10 @@ async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, Volume
         return Ok(held.clone());
     }
     note(state, name, Record { plugin: plugin.name().to_owned(), mounted: held }).await?;
-    let mounted = plugin.mount(request).await?;
+    let begun = Instant::now();
+    let mounted = plugin.mount(request).await;
+    request.means.figures.storage(plugin.name(), "volume_mount", mounted.is_ok(), begun.elapsed());
+    let mounted = mounted?;
     note(state, name, Record { plugin: plugin.name().to_owned(), mounted: Some(mounted.clone()) }).await?;
     Ok(mounted)
 }
@@ -107,7 +116,12 @@ pub async fn mounted(pod: &Pod, folder: &PodFolder) -> Option<MountedVolumes> {
 }
 
 /// Unmounts the volumes of a Pod and removes its folder. Succeeds when it is gone already.
-pub async fn unmount(folder: &PodFolder, mounter: &Arc<dyn Mounter>, csi: &Csi) -> Result<(), VolumeError> {
+pub async fn unmount(
+    folder: &PodFolder,
+    mounter: &Arc<dyn Mounter>,
+    csi: &Csi,
+    figures: &Figures,
+) -> Result<(), VolumeError> {
     directory::remove(folder.sub_paths(), mounter.clone()).await?;
     // Drivers have records of their own, which name more than those that are mounted.
     csi.unpublish_all(folder).await?;
@@ -116,7 +130,10 @@ pub async fn unmount(folder: &PodFolder, mounter: &Arc<dyn Mounter>, csi: &Csi) 
         // A plugin that this kubelet does not have was a newer one's. All that lies below the folder goes all the same.
         if let Some(plugin) = PLUGINS.iter().find(|plugin| plugin.name() == record.plugin) {
             let mounted = record.mounted.as_ref();
-            plugin.unmount(&Unmount { folder, volume, mounted, mounter }).await?;
+            let begun = Instant::now();
+            let unmounted = plugin.unmount(&Unmount { folder, volume, mounted, mounter }).await;
+            figures.storage(plugin.name(), "volume_unmount", unmounted.is_ok(), begun.elapsed());
+            unmounted?;
         }
     }
     directory::remove(folder.path().to_owned(), mounter.clone()).await

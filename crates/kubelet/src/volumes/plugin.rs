@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    counted::Figures,
     csi::Csi,
     pod::spec::downward::Facts,
     volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, sources::Sources},
@@ -21,6 +22,7 @@ pub struct Means {
     pub sources: Arc<dyn Sources>,
     pub mounter: Arc<dyn Mounter>,
     pub csi: Arc<Csi>,
+    pub figures: Arc<Figures>,
 }
 
 /// One volume of a Pod that is to be mounted.

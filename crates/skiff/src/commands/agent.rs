@@ -241,7 +241,7 @@ async fn start(
         if let Err(error) = kubelet::run(config, caches).await {
             let advice = match &error {
                 kubelet::Error::Listen { .. } => "; choose another port with --kubelet-port",
-                kubelet::Error::Folder { .. } | kubelet::Error::Claims(_) => "",
+                kubelet::Error::Folder { .. } | kubelet::Error::Machine(_) | kubelet::Error::Claims(_) => "",
             };
             let _ = failed.send(anyhow::anyhow!("{error}{advice}")).await;
         }
@@ -414,6 +414,8 @@ fn kubelet_config(
         sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
         features: cluster.features,
+        settings: Default::default(),
+        document: None,
         selinux_labels: options.container_runtime_endpoint.is_some(),
         node_labels: BTreeMap::new(),
         node_annotations: cluster

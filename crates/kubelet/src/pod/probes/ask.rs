@@ -34,11 +34,11 @@ pub struct Target<'a> {
     pub ip: &'a str,
 }
 
-/// Asks once; no answer within `limit` is a failure.
-pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<(), ProbeError> {
+/// Asks once; no answer within `limit` is a failure. An answer that is good enough may come with a warning.
+pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<Option<String>, ProbeError> {
     let (ip, container) = (target.ip, target.container);
     if let Some(exec) = &probe.exec {
-        return command(exec.command.clone().unwrap_or_default(), target, limit).await;
+        return command(exec.command.clone().unwrap_or_default(), target, limit).await.map(|()| None);
     }
     let seconds = limit.as_secs();
     let (asked, late) = if let Some(get) = &probe.http_get {
@@ -49,7 +49,7 @@ pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<
         let port = port(&tcp.port, container).map_err(ProbeError::Errored)?;
         let host = tcp.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(ip);
         let late = format!("dial tcp {}: i/o timeout", ip::with_port(host, port));
-        (clock::timeout(limit, async { dial(host, port).await.map(drop) }).await, late)
+        (clock::timeout(limit, async { dial(host, port).await.map(|_| None) }).await, late)
     } else if let Some(grpc) = &probe.grpc {
         let at = format!("{ip}:{}", grpc.port);
         let late = format!("timeout: failed to connect service \"{at}\" within {seconds}s: context deadline exceeded");
@@ -57,12 +57,12 @@ pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<
         let health = async {
             match grpc_health::check(ip, grpc.port, service).await {
                 Err(Unhealthy::Unreachable(_)) => Err(late.clone()),
-                other => other.map_err(|e| e.to_string()),
+                other => other.map(|()| None).map_err(|e| e.to_string()),
             }
         };
         (clock::timeout(limit, health).await, late)
     } else {
-        return Ok(());
+        return Ok(None);
     };
     asked.unwrap_or(Err(late)).map_err(ProbeError::Failed)
 }
@@ -169,48 +169,137 @@ impl Url {
         request + "\r\n"
     }
 
-    /// 200 to 399 is well. TLS is taken without looking at the certificate, as upstream does.
-    async fn get(&self, get: &HTTPGetAction) -> Result<(), String> {
+    /// 200 to 399 is well. A redirect on the same host is followed, as Go's client does it; one to another host is not, and is
+    /// warned of. TLS is taken without looking at the certificate, as upstream does.
+    async fn get(mut self, get: &HTTPGetAction) -> Result<Option<String>, String> {
+        const MOST_REDIRECTS: usize = 10;
+        let mut asked = 0;
+        loop {
+            asked += 1;
+            let answer = self.fetch(get).await?;
+            let next = answer.location.as_ref().filter(|_| matches!(answer.code, 301 | 302 | 303 | 307 | 308));
+            let next = match next {
+                Some(location) => Some(
+                    self.resolve(location)
+                        .ok_or_else(|| format!("Get \"{self}\": failed to parse Location header \"{location}\""))?,
+                ),
+                None => None,
+            };
+            match next.filter(|next| next.host == self.host) {
+                Some(next) if asked >= MOST_REDIRECTS => {
+                    return Err(format!("Get \"{next}\": stopped after {MOST_REDIRECTS} redirects"));
+                }
+                Some(next) => self = next,
+                None if (200..300).contains(&answer.code) => return Ok(None),
+                None if (300..400).contains(&answer.code) => {
+                    return Ok(Some(format!("Probe terminated redirects, Response body: {}", answer.body)));
+                }
+                None => return Err(format!("HTTP probe failed with statuscode: {}", answer.code)),
+            }
+        }
+    }
+
+    /// Where a `Location` leads from here; `None` if it is no URL that a GET can follow.
+    fn resolve(&self, location: &str) -> Option<Url> {
+        let here = |path: String| Url { scheme: self.scheme.clone(), host: self.host.clone(), port: self.port, path };
+        let location = location.split('#').next().unwrap_or_default();
+        if location.chars().any(|c| c.is_ascii_whitespace() || c.is_control()) {
+            return None;
+        }
+        let own = self.path.split('?').next().unwrap_or_default();
+        if location.starts_with('/') && !location.starts_with("//") {
+            return Some(here(location.to_owned()));
+        }
+        if location.is_empty() || location.starts_with('?') {
+            return Some(here(format!("{own}{location}")));
+        }
+        let whole = match location.strip_prefix("//") {
+            Some(rest) => format!("{}://{rest}", self.scheme),
+            None if location.contains("://") => location.to_owned(),
+            None => return Some(here(format!("{}/{location}", own.rsplit_once('/')?.0))),
+        };
+        let uri: http::Uri = whole.parse().ok()?;
+        let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme))?.to_owned();
+        let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+        let host = uri.host()?.trim_matches(['[', ']']).to_owned();
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Some(Url { scheme, host, port, path })
+    }
+
+    async fn fetch(&self, get: &HTTPGetAction) -> Result<Reply, String> {
         let failed = |why: String| format!("Get \"{self}\": {why}");
         let stream = dial(&self.host, self.port).await.map_err(failed)?;
         let request = self.request(get);
         let read = |e: io::Error| failed(e.to_string());
-        let head = if self.scheme == "https" {
+        let text = if self.scheme == "https" {
             let config = pki::client_config_believing_all(None, &[]).map_err(|e| e.to_string())?;
             let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
             let name = rustls_pki_types::ServerName::try_from(self.host.clone()).map_err(|e| e.to_string())?;
-            first_line(connector.connect(name, stream).await.map_err(read)?, &request).await.map_err(read)?
+            exchange(connector.connect(name, stream).await.map_err(read)?, &request).await.map_err(read)?
         } else {
-            first_line(stream, &request).await.map_err(read)?
+            exchange(stream, &request).await.map_err(read)?
         };
-        match head.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok()) {
-            Some(200..=399) => Ok(()),
-            Some(code) => Err(format!("HTTP probe failed with statuscode: {code}")),
-            None if head.is_empty() => Err(failed("EOF".to_owned())),
-            None => Err(failed(format!(
-                "net/http: HTTP/1.x transport connection broken: malformed HTTP response \"{head}\""
-            ))),
-        }
+        Reply::parse(&text).ok_or_else(|| match text.lines().next() {
+            None => failed("EOF".to_owned()),
+            Some(line) => {
+                failed(format!("net/http: HTTP/1.x transport connection broken: malformed HTTP response \"{line}\""))
+            }
+        })
+    }
+}
+
+/// The part of an answer that counts.
+struct Reply {
+    code: u16,
+    location: Option<String>,
+    /// Its beginning, as far as it came.
+    body: String,
+}
+
+impl Reply {
+    fn parse(text: &str) -> Option<Reply> {
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
+        let code = head.lines().next()?.split(' ').nth(1)?.parse().ok()?;
+        let headers = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+        let location = headers.filter(|(name, _)| name.eq_ignore_ascii_case("location")).map(|(_, v)| v.trim()).next();
+        Some(Reply { code, location: location.map(str::to_owned), body: body.to_owned() })
     }
 }
 
 /// One GET without a time limit, for hooks.
 pub async fn http_get(get: &HTTPGetAction, container: &Container, ip: &str) -> Result<(), String> {
-    Url::of(get, container, ip)?.get(get).await
+    Url::of(get, container, ip)?.get(get).await.map(drop)
 }
 
-async fn first_line(mut io: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> std::io::Result<String> {
+/// Sends a request and reads the answer's beginning: its head and, of a redirect, as much of the body as a warning shows.
+async fn exchange(mut io: impl AsyncReadExt + AsyncWriteExt + Unpin, request: &str) -> std::io::Result<String> {
+    const HEAD: usize = 64 << 10;
     io.write_all(request.as_bytes()).await?;
-    let mut head = Vec::new();
-    let mut buffer = [0u8; 512];
-    while !head.contains(&b'\n') && head.len() < 4096 {
-        match io.read(&mut buffer).await? {
-            0 => break,
-            read => head.extend_from_slice(&buffer[..read]),
+    let mut got = Vec::new();
+    let mut buffer = [0u8; 2048];
+    let end = |got: &[u8]| got.windows(4).position(|four| four == b"\r\n\r\n");
+    loop {
+        let is_enough = match end(&got) {
+            // Only the head of a good or a bad answer counts.
+            Some(head) => {
+                !got[..head].split(|b| *b == b' ').nth(1).is_some_and(|code| code.starts_with(b"3"))
+                    || got.len() - head > MOST
+            }
+            None => got.len() >= HEAD,
+        };
+        if is_enough {
+            break;
+        }
+        match io.read(&mut buffer).await {
+            Ok(0) => break,
+            Ok(read) => got.extend_from_slice(&buffer[..read]),
+            // A server that ends its connection rudely after its answer has answered.
+            Err(_) if end(&got).is_some() => break,
+            Err(error) => return Err(error),
         }
     }
-    let text = String::from_utf8_lossy(&head).into_owned();
-    Ok(text.lines().next().unwrap_or_default().to_owned())
+    got.truncate(end(&got).map_or(HEAD, |head| head + 4 + MOST));
+    Ok(String::from_utf8_lossy(&got).into_owned())
 }
 
 #[cfg(test)]
@@ -225,13 +314,13 @@ mod tests {
         json::from_value(json!({"name": "c", "ports": [{"name": "web", "containerPort": 8080}]})).unwrap()
     }
 
-    async fn answer(probe: json::Value) -> Result<(), ProbeError> {
+    async fn answer(probe: json::Value) -> Result<Option<String>, ProbeError> {
         let (runtime, container) = (Fake::default(), container());
         let target = Target { runtime: &runtime, container: &container, id: "x", ip: "127.0.0.1" };
         ask(&json::from_value(probe).unwrap(), &target, Duration::from_secs(1)).await
     }
 
-    fn failed(text: impl Into<String>) -> Result<(), ProbeError> {
+    fn failed(text: impl Into<String>) -> Result<Option<String>, ProbeError> {
         Err(ProbeError::Failed(text.into()))
     }
 
@@ -252,8 +341,8 @@ mod tests {
     #[tokio::test]
     async fn a_get_is_answered_by_its_code() {
         for (says, expected) in [
-            ("HTTP/1.1 200 OK\r\n\r\n", Ok(())),
-            ("HTTP/1.1 302 Found\r\n\r\n", Ok(())),
+            ("HTTP/1.1 200 OK\r\n\r\n", Ok(None)),
+            ("HTTP/1.1 304 x\r\n\r\nold", Ok(Some("Probe terminated redirects, Response body: old".to_owned()))),
             ("HTTP/1.1 404 Not Found\r\n\r\n", failed("HTTP probe failed with statuscode: 404")),
             ("HTTP/1.1 503 x\r\n\r\n", failed("HTTP probe failed with statuscode: 503")),
         ] {
@@ -271,6 +360,45 @@ mod tests {
         }
     }
 
+    /// A server that answers each path with its own text; the requests are counted.
+    async fn pages(pages: &'static [(&'static str, &'static str)]) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut buffer = vec![0; 4096];
+                let read = stream.read(&mut buffer).await.unwrap();
+                let said = String::from_utf8_lossy(&buffer[..read]).into_owned();
+                let path = said.split(' ').nth(1).unwrap();
+                let page = pages.iter().find(|(known, _)| *known == path).map_or("HTTP/1.1 404 x\r\n\r\n", |(_, p)| p);
+                stream.write_all(page.as_bytes()).await.unwrap();
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_followed_on_its_own_host_alone() {
+        let port = pages(&[
+            ("/good", "HTTP/1.1 302 Found\r\nLocation: /fine?a=b#c\r\n\r\n"),
+            ("/fine?a=b", "HTTP/1.1 200 OK\r\n\r\n"),
+            ("/bad", "HTTP/1.1 301 x\r\nlocation:  gone\r\n\r\n"),
+            ("/round", "HTTP/1.1 307 x\r\nLocation: ?\r\n\r\n"),
+            ("/round?", "HTTP/1.1 307 x\r\nLocation: ?\r\n\r\n"),
+            ("/away", "HTTP/1.1 302 x\r\nLocation: http://elsewhere.example/\r\n\r\nover there"),
+            ("/nowhere", "HTTP/1.1 302 x\r\n\r\n"),
+        ])
+        .await;
+        let get = async |path: &str| answer(json!({"httpGet": {"port": port, "path": path}})).await;
+        assert_eq!(get("/good").await, Ok(None));
+        assert_eq!(get("/bad").await, failed("HTTP probe failed with statuscode: 404"));
+        let round = format!("Get \"http://127.0.0.1:{port}/round?\": stopped after 10 redirects");
+        assert_eq!(get("/round").await, failed(round));
+        let warned = |body: &str| Ok(Some(format!("Probe terminated redirects, Response body: {body}")));
+        assert_eq!(get("/away").await, warned("over there"));
+        assert_eq!(get("/nowhere").await, warned(""));
+    }
+
     #[tokio::test]
     async fn who_does_not_answer_is_called_by_gos_words() {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
@@ -284,7 +412,7 @@ mod tests {
         let nobody = Err(ProbeError::Errored("couldn't find port: \"db\"".to_owned()));
         assert_eq!(answer(json!({"tcpSocket": {"port": "db"}})).await, nobody);
         let (port, _said) = server("").await;
-        assert_eq!(answer(json!({"tcpSocket": {"port": port}})).await, Ok(()));
+        assert_eq!(answer(json!({"tcpSocket": {"port": port}})).await, Ok(None));
         let connect =
             format!("timeout: failed to connect service \"127.0.0.1:{free}\" within 1s: context deadline exceeded");
         assert_eq!(answer(json!({"grpc": {"port": free}})).await, failed(connect));
@@ -296,7 +424,7 @@ mod tests {
         let target = Target { runtime: &runtime, container: &container, id: "x", ip: "" };
         let probe: Probe = json::from_value(json!({"exec": {"command": ["test", "-f"]}})).unwrap();
         let limit = Duration::from_secs(1);
-        assert_eq!(ask(&probe, &target, limit).await, Ok(()));
+        assert_eq!(ask(&probe, &target, limit).await, Ok(None));
         let answer = ExecSyncResponse { exit_code: 1, stdout: b"no ".to_vec(), stderr: b"file".to_vec() };
         runtime.answer_exec(answer);
         assert_eq!(ask(&probe, &target, limit).await, failed("no file"));

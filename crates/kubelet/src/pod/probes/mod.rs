@@ -2,5 +2,6 @@
 //! an answer is not here but with the Pod's worker.
 
 pub mod ask;
+pub mod counts;
 pub mod hook;
 pub mod probe;

@@ -6,6 +6,7 @@ use client::EventKind;
 use clock::{Instant, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Probe};
 use tokio::{sync::mpsc, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     kubelet::Kubelet,
@@ -28,15 +29,25 @@ pub enum News {
 
 /// The running probes of one Pod by container id. Dropping it ends them.
 #[derive(Default)]
-pub struct Probes(BTreeMap<String, JoinHandle<()>>);
+pub struct Probes {
+    tasks: BTreeMap<String, JoinHandle<()>>,
+    /// The Pod has come to its end: its containers are asked only whether they still serve.
+    ending: CancellationToken,
+}
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        self.0.values().for_each(JoinHandle::abort);
+        self.tasks.values().for_each(JoinHandle::abort);
     }
 }
 
 impl Probes {
+    /// The Pod ends: no container is killed for its answers any more, and no new question begins. Readiness goes on, so that
+    /// clients that are still connected see whether it serves.
+    pub fn end_with_pod(&self) {
+        self.ending.cancel();
+    }
+
     /// Starts what is missing and ends what belongs to containers that are gone. Those that have started need no startup probe.
     pub fn follow(
         &mut self,
@@ -47,7 +58,7 @@ impl Probes {
         news: &mpsc::Sender<News>,
     ) {
         let (ips, alive) = running;
-        self.0.retain(|id, task| {
+        self.tasks.retain(|id, task| {
             let keep = alive.iter().any(|r| r.id == *id);
             if !keep {
                 task.abort();
@@ -56,7 +67,7 @@ impl Probes {
         });
         for ran in alive {
             let Some(container) = desired.container(&ran.name) else { continue };
-            if self.0.contains_key(&ran.id) {
+            if self.tasks.contains_key(&ran.id) || self.ending.is_cancelled() {
                 continue;
             }
             let ip = if desired.host_network() {
@@ -73,8 +84,9 @@ impl Probes {
                 is_started: memory.run(&ran.id).started,
                 ip,
                 news: news.clone(),
+                ending: self.ending.clone(),
             };
-            self.0.insert(ran.id.clone(), tokio::spawn(prober.run()));
+            self.tasks.insert(ran.id.clone(), tokio::spawn(prober.run()));
         }
     }
 }
@@ -88,6 +100,7 @@ struct Prober {
     is_started: bool,
     ip: String,
     news: mpsc::Sender<News>,
+    ending: CancellationToken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -127,15 +140,22 @@ fn first_wait(probe: &Probe, started_at: Option<Timestamp>, now: Timestamp) -> D
 
 impl Prober {
     async fn run(self) {
-        if let Some(probe) = self.container.startup_probe.clone().filter(|_| !self.is_started)
-            && !self.watch(&probe, Kind::Startup).await
-        {
-            return;
+        if let Some(probe) = self.container.startup_probe.clone().filter(|_| !self.is_started) {
+            let started = tokio::select! {
+                started = self.watch(&probe, Kind::Startup) => started,
+                () = self.ending.cancelled() => false,
+            };
+            if !started {
+                return;
+            }
         }
         self.tell(News::Started(self.id.clone())).await;
         let liveness = async {
             if let Some(probe) = &self.container.liveness_probe {
-                self.watch(probe, Kind::Liveness).await;
+                tokio::select! {
+                    _ = self.watch(probe, Kind::Liveness) => {}
+                    () = self.ending.cancelled() => {}
+                }
             }
         };
         let readiness = async {
@@ -165,11 +185,18 @@ impl Prober {
         let mut told = None;
         let mut next = Instant::now();
         loop {
-            let answer = ask::ask(probe, &target, limit).await;
-            if let Err(no) = &answer {
-                self.complain(kind, no);
+            let answer = self.ask(kind, probe, &target, limit).await;
+            match &answer {
+                Ok(None) => {}
+                Ok(Some(warning)) => self.tell_of(kind, "ProbeWarning", "probe warning", warning),
+                Err(ProbeError::Failed(output)) => self.tell_of(kind, "Unhealthy", "probe failed", output),
+                Err(ProbeError::Errored(error)) => {
+                    self.tell_of(kind, "Unhealthy", "probe errored and resulted in unknown state", error);
+                }
             }
-            match (kind, series.note(answer.is_ok(), probe)) {
+            // A question that could not even be put says nothing about the container.
+            let known = !matches!(answer, Err(ProbeError::Errored(_)));
+            match (kind, known.then(|| series.note(answer.is_ok(), probe)).flatten()) {
                 (Kind::Startup, Some(true)) => return true,
                 (Kind::Startup | Kind::Liveness, Some(false)) => {
                     self.condemn(probe, kind).await;
@@ -187,13 +214,36 @@ impl Prober {
         }
     }
 
-    fn complain(&self, kind: Kind, no: &ProbeError) {
-        let text = match no {
-            ProbeError::Failed(output) => format!("{kind:?} probe failed: {output}"),
-            ProbeError::Errored(error) => format!("{kind:?} probe errored and resulted in unknown state: {error}"),
+    /// One question, put again at once where it could not be asked, as upstream does it.
+    async fn ask(
+        &self,
+        kind: Kind,
+        probe: &Probe,
+        target: &Target<'_>,
+        limit: Duration,
+    ) -> Result<Option<String>, ProbeError> {
+        const TRIES: usize = 3;
+        let begun = Instant::now();
+        let mut answer = ask::ask(probe, target, limit).await;
+        for _ in 1..TRIES {
+            if !matches!(answer, Err(ProbeError::Errored(_))) {
+                break;
+            }
+            answer = ask::ask(probe, target, limit).await;
+        }
+        let outcome = match &answer {
+            Ok(_) => "successful",
+            Err(ProbeError::Failed(_)) => "failed",
+            Err(ProbeError::Errored(_)) => "unknown",
         };
-        let events = &self.kubelet.events;
-        events.container(&self.desired, &self.container.name, EventKind::Warning, "Unhealthy", &text);
+        let counts = &self.kubelet.probe_counts;
+        counts.note(&self.desired, &self.container.name, &format!("{kind:?}"), outcome, begun.elapsed());
+        answer
+    }
+
+    fn tell_of(&self, kind: Kind, reason: &str, what: &str, words: &str) {
+        let text = format!("{kind:?} {what}: {words}");
+        self.kubelet.events.container(&self.desired, &self.container.name, EventKind::Warning, reason, &text);
     }
 
     async fn condemn(&self, probe: &Probe, kind: Kind) {

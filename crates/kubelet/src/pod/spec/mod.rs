@@ -4,6 +4,7 @@
 pub mod downward;
 pub mod env;
 pub mod hardening;
+pub mod linux;
 pub mod mounts;
 pub mod names;
 pub mod render;

@@ -55,9 +55,28 @@ pub fn dns(desired: &DesiredPod, cluster: &[String], domain: &str, host: &Dns) -
     dns
 }
 
-/// The name that a Pod calls itself, and its full one if it has a subdomain.
+/// The kernel takes no longer name of a machine.
+const MOST: usize = 64;
+
+/// Whether the name that a Pod wants to call itself is one that the kernel takes; the words are upstream's.
+pub fn fits(desired: &DesiredPod, domain: &str) -> Result<(), String> {
+    let full = hostname(desired, domain).1.filter(|_| desired.spec().set_hostname_as_fqdn == Some(true));
+    match full.filter(|full| full.len() > MOST) {
+        Some(full) => Err(format!(
+            "Failed to construct FQDN from Pod hostname and cluster domain, FQDN {full} is too long ({MOST} characters is the max, {} characters requested)",
+            full.len()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The name that a Pod calls itself, and its full one if it has a subdomain. Whoever overrides the name names it whole.
 pub fn hostname(desired: &DesiredPod, domain: &str) -> (String, Option<String>) {
     let spec = desired.spec();
+    if let Some(name) = &spec.hostname_override {
+        let short = &name[..name.floor_char_boundary(63)];
+        return (short.trim_end_matches(['-', '.']).to_owned(), None);
+    }
     let mut name = spec.hostname.clone().unwrap_or_else(|| desired.name().to_owned());
     name.truncate(63);
     let name = name.trim_end_matches(['-', '.']).to_owned();
@@ -93,6 +112,21 @@ pub fn hosts(desired: &DesiredPod, domain: &str, ips: &[String], of_node: &str) 
 mod tests {
     use super::*;
     use crate::pod::fixture::pod;
+
+    #[test]
+    fn a_name_that_overrides_stands_alone_and_a_long_one_is_refused() {
+        let of = |spec: &str| hostname(&pod(spec), "c.l");
+        assert_eq!(of(r#"{"containers": [], "subdomain": "s"}"#), ("p".into(), Some("p.s.d.svc.c.l".into())));
+        let over = r#"{"containers": [], "subdomain": "s", "hostname": "h", "hostnameOverride": "db-1.example.org"}"#;
+        assert_eq!(of(over), ("db-1.example.org".into(), None));
+        let long = "x".repeat(62) + "-y";
+        assert_eq!(of(&format!(r#"{{"containers": [], "hostnameOverride": "{long}"}}"#)).0, "x".repeat(62));
+        let full =
+            |sub: &str| pod(&format!(r#"{{"containers": [], "subdomain": "{sub}", "setHostnameAsFQDN": true}}"#));
+        assert_eq!(fits(&full(&"s".repeat(52)), "c.l"), Ok(()));
+        let why = fits(&full(&"s".repeat(53)), "c.l").unwrap_err();
+        assert!(why.ends_with("is too long (64 characters is the max, 65 characters requested)"), "{why}");
+    }
 
     #[test]
     fn resolvers_follow_the_policy() {

@@ -1,9 +1,6 @@
 //! Sandbox and container configurations for CRI, from a Pod. Pure.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::PathBuf,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_cri::v1::{
     CdiDevice, ContainerConfig, ContainerMetadata, DnsConfig, ImageSpec, KeyValue, LinuxContainerConfig,
@@ -22,7 +19,7 @@ use crate::{
         spec::{
             env::Budget,
             names::{Dns, hostname},
-            security::{groups, namespaces, security},
+            security::{Seccomp, groups, namespaces, security},
         },
     },
 };
@@ -111,8 +108,7 @@ pub struct ContainerSetting {
     pub resources: LinuxContainerResources,
     /// The container (by id) whose processes it sees.
     pub target: Option<String>,
-    /// Where the seccomp profiles of this node are.
-    pub seccomp_dir: PathBuf,
+    pub seccomp: Seccomp,
 }
 
 /// Where a container's log lies below the Pod's log folder.
@@ -133,7 +129,7 @@ pub fn container(
     let mut budget = Budget::beside(&env);
     let mut expanded = |list: &Option<Vec<String>>| budget.words(list.as_deref().unwrap_or_default(), &known);
     let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
-    let security = security(desired, container, setting.target, &setting.seccomp_dir)?;
+    let security = security(desired, container, setting.target, &setting.seccomp)?;
     let mut all_labels = labels(desired);
     all_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
     let text = |v: &Option<String>, default: &str| v.clone().unwrap_or_else(|| default.to_owned());
@@ -182,7 +178,7 @@ mod tests {
             given: Given::default(),
             resources: LinuxContainerResources::default(),
             target: None,
-            seccomp_dir: "/k/seccomp".into(),
+            seccomp: Seccomp::default(),
         };
         container(&desired, &desired.spec().containers[0], setting).unwrap()
     }
@@ -224,7 +220,7 @@ mod tests {
             given,
             resources: LinuxContainerResources::default(),
             target: None,
-            seccomp_dir: "/k/seccomp".into(),
+            seccomp: Seccomp::default(),
         };
         let got = container(&desired, &desired.spec().containers[0], setting).unwrap();
         let envs: Vec<_> = got.envs.iter().map(|env| format!("{}={}", env.key, env.value)).collect();

@@ -7,14 +7,14 @@ use api::rules::{
 use k8s_cri::v1::LinuxContainerResources;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 
-const PERIOD: i64 = 100_000;
+pub const PERIOD: i64 = 100_000;
 
 /// cpu.shares of a request: at least 2, the kernel's least.
 pub fn shares(cpu: Option<Quantity>) -> i64 {
     shares_of(cpu.map_or(0, Quantity::milli_value))
 }
 
-fn shares_of(milli: i64) -> i64 {
+pub fn shares_of(milli: i64) -> i64 {
     (milli * 1024 / 1000).clamp(2, 262_144)
 }
 
@@ -26,42 +26,56 @@ pub fn quota(cpu: Option<Quantity>) -> i64 {
     }
 }
 
-/// The weights of the classes: all Pods together have the node's processors, Burstable Pods what they request, BestEffort
-/// Pods what nobody else wants.
-pub fn weights<'a>(pods: impl Iterator<Item = &'a Pod>, cpus: i64) -> [(&'static str, PodLimits); 3] {
-    let burstable = pods.filter(|p| pod::qos(p) == pod::BURSTABLE).filter_map(|p| p.spec.as_ref());
-    let milli: i64 = burstable.filter_map(|s| pod::requests(s).get("cpu").map(|q| q.milli_value())).sum();
-    let of = |milli: i64| PodLimits { shares: shares_of(milli), ..Default::default() };
-    [(pod::GUARANTEED, of(cpus * 1000)), (pod::BURSTABLE, of(milli)), (pod::BEST_EFFORT, of(0))]
+/// The limits of the classes: all Pods together what the node has for them, Burstable Pods what they request, BestEffort Pods what
+/// nobody else wants. Where requests of memory are kept for Pods, they are kept for their classes too.
+pub fn weights<'a>(
+    pods: impl Iterator<Item = &'a Pod> + Clone,
+    all: PodLimits,
+    keeps_memory: bool,
+) -> [(&'static str, PodLimits); 3] {
+    let sum = |class: Option<&str>, name: &str| -> i64 {
+        let of_class = pods.clone().filter(|pod| class.is_none_or(|class| pod::qos(pod) == class));
+        let requests = of_class.filter_map(|pod| pod::requests(pod.spec.as_ref()?).get(name).copied());
+        requests.map(|q| if name == "cpu" { q.milli_value() } else { q.value() }).sum()
+    };
+    let kept = |class| keeps_memory.then(|| sum(class, "memory"));
+    let burstable = Some(pod::BURSTABLE);
+    let of = |shares, kept| PodLimits { shares, kept, ..Default::default() };
+    [
+        (pod::GUARANTEED, PodLimits { kept: kept(None), ..all }),
+        (pod::BURSTABLE, of(shares_of(sum(burstable, "cpu")), kept(burstable))),
+        (pod::BEST_EFFORT, of(shares_of(0), None)),
+    ]
 }
 
-/// How soon the kernel kills the process when memory runs out (-997 to 1000), as upstream grades it.
-pub fn oom_score(spec: &PodSpec, container: &Container, node_memory: i64) -> i64 {
-    if spec.priority_class_name.as_deref() == Some("system-node-critical") {
-        return -997;
-    }
-    match pod::qos_class(spec) {
-        pod::GUARANTEED => -997,
-        pod::BEST_EFFORT => 1000,
-        _ => {
-            let request = container.resources.as_ref().and_then(|r| r.requests.as_ref()?.get("memory"));
-            let request = request.map_or(0, |q| parse(q).value());
-            (1000 - 1000 * request / node_memory.max(1)).clamp(3, 999)
+/// The processors that a container asks for, and the amounts that it may take. Where its Pod has a limit and it has none of its own, the Pod's
+/// counts for it too: what runs in it reads its own cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compute {
+    pub cpu_request: Option<Quantity>,
+    pub cpu_limit: Option<Quantity>,
+    /// Bytes; 0 is no limit.
+    pub memory_limit: i64,
+}
+
+impl Compute {
+    pub fn of(spec: &PodSpec, container: &Container) -> Self {
+        let amount = |r: Option<&ResourceRequirements>, limits: bool, name: &str| {
+            let list = r.and_then(|r| if limits { r.limits.as_ref() } else { r.requests.as_ref() });
+            list.and_then(|list| list.get(name)).map(parse)
+        };
+        let own = container.resources.as_ref();
+        let limit = |name: &str| {
+            let mine = amount(own, true, name).filter(|q| !q.is_zero());
+            mine.or_else(|| amount(spec.resources.as_ref(), true, name))
+        };
+        let cpu_limit = limit("cpu");
+        Compute {
+            // A limit stands in for a request.
+            cpu_request: amount(own, false, "cpu").or(cpu_limit),
+            cpu_limit,
+            memory_limit: limit("memory").map_or(0, Quantity::value),
         }
-    }
-}
-
-pub fn of_container(spec: &PodSpec, container: &Container, node_memory: i64) -> LinuxContainerResources {
-    let resources = container.resources.clone().unwrap_or_default();
-    let (requests, limits) = (resources.requests.unwrap_or_default(), resources.limits.unwrap_or_default());
-    let limit = limits.get("cpu").map(parse);
-    LinuxContainerResources {
-        cpu_period: PERIOD,
-        cpu_quota: quota(limit),
-        cpu_shares: shares(requests.get("cpu").map(parse).or(limit)),
-        memory_limit_in_bytes: limits.get("memory").map_or(0, |q| parse(q).value()),
-        oom_score_adj: oom_score(spec, container, node_memory),
-        ..Default::default()
     }
 }
 
@@ -97,7 +111,9 @@ impl Limits {
 
     /// The limits that the container's resources ask for.
     pub fn wanted(spec: &PodSpec, container: &Container) -> Self {
-        Limits::of(&of_container(spec, container, 1))
+        let compute = Compute::of(spec, container);
+        let (shares, quota) = (shares(compute.cpu_request), quota(compute.cpu_limit));
+        Limits { shares: shares.max(2), quota: quota.max(0), memory: whole_pages(compute.memory_limit.max(0)) }
     }
 
     /// The limits that the kernel tells of a container's cgroup.
@@ -123,6 +139,10 @@ pub struct PodLimits {
     pub shares: i64,
     pub quota: Option<i64>,
     pub memory: Option<i64>,
+    /// The bytes that the kernel never takes back; version 2 alone knows that.
+    pub kept: Option<i64>,
+    /// Processes and threads.
+    pub pids: Option<i64>,
 }
 
 impl PodLimits {
@@ -134,6 +154,9 @@ impl PodLimits {
             shares: self.shares.max(to.shares),
             quota: greater(self.quota, to.quota),
             memory: greater(self.memory, to.memory),
+            // Neither takes anything away from a container.
+            kept: to.kept,
+            pids: to.pids,
         }
     }
 
@@ -158,6 +181,7 @@ pub fn of_pod(spec: &PodSpec) -> PodLimits {
         shares: shares(requests.get("cpu").copied()),
         quota: limit("cpu").map(|q| quota(Some(q))).filter(|q| *q > 0),
         memory: limit("memory").map(Quantity::value).filter(|m| *m > 0),
+        ..PodLimits::default()
     }
 }
 
@@ -180,26 +204,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_gets() {
-        let check = |resources: &str, expected: (i64, i64, i64, i64)| {
-            let desired = pod(&format!(r#"{{"containers": [{{"name": "c", "resources": {resources}}}]}}"#));
-            let got = of_container(desired.spec(), &desired.spec().containers[0], 4 * GIB);
-            let got = (got.cpu_shares, got.cpu_quota, got.memory_limit_in_bytes, got.oom_score_adj);
-            assert_eq!(got, expected, "{resources}");
-        };
-        check("{}", (2, 0, 0, 1000));
-        check(r#"{"requests": {"cpu": "250m", "memory": "1Gi"}}"#, (256, 0, 0, 750));
-        check(r#"{"requests": {"memory": "4Gi"}}"#, (2, 0, 0, 3));
-        check(r#"{"requests": {"memory": "1"}}"#, (2, 0, 0, 999));
-        // A limit stands in for a request.
-        check(r#"{"limits": {"cpu": "500m"}}"#, (512, 50_000, 0, 999));
-        let both = r#"{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}"#;
-        check(both, (1024, 100_000, GIB, -997));
-        let critical = pod(r#"{"priorityClassName": "system-node-critical", "containers": [{"name": "c"}]}"#);
-        assert_eq!(oom_score(critical.spec(), &critical.spec().containers[0], GIB), -997);
-    }
-
-    #[test]
     fn what_a_pod_gets() {
         let one = |resources: &str| format!(r#"{{"name": "c", "resources": {resources}}}"#);
         let check = |spec: String, expected: (i64, Option<i64>, Option<i64>)| {
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_pod_grows_before_its_containers_and_shrinks_after_them() {
-        let limits = |shares, quota, memory| PodLimits { shares, quota, memory };
+        let limits = |shares, quota, memory| PodLimits { shares, quota, memory, ..Default::default() };
         let check = |now: PodLimits, to: PodLimits, expected: PodLimits| assert_eq!(now.on_the_way(to), expected);
         let (small, great) = (limits(2, Some(1000), Some(1)), limits(9, Some(9000), Some(9)));
         check(small, great, great);
@@ -250,7 +254,14 @@ mod tests {
         let burstable = with(r#"{"requests": {"cpu": "500m"}}"#);
         let guaranteed = with(r#"{"limits": {"cpu": "1", "memory": "1"}, "requests": {"cpu": "1", "memory": "1"}}"#);
         let pods = [&*burstable.pod, &*burstable.pod, &*guaranteed.pod, &*with("{}").pod];
-        let shares = weights(pods.into_iter(), 4).map(|(class, limits)| (class, limits.shares));
-        assert_eq!(shares, [("Guaranteed", 4096), ("Burstable", 1024), ("BestEffort", 2)]);
+        let all = PodLimits { shares: 4096, memory: Some(9), pids: Some(8), ..Default::default() };
+        let got = weights(pods.into_iter(), all, false);
+        let shares = got.map(|(class, limits)| (class, limits.shares, limits.kept));
+        assert_eq!(shares, [("Guaranteed", 4096, None), ("Burstable", 1024, None), ("BestEffort", 2, None)]);
+        assert_eq!((got[0].1.memory, got[1].1.memory, got[0].1.pids), (Some(9), None, Some(8)));
+        let asks = with(r#"{"requests": {"memory": "3"}}"#);
+        let pods = [&*asks.pod, &*guaranteed.pod];
+        let kept = weights(pods.into_iter(), all, true).map(|(_, limits)| limits.kept);
+        assert_eq!(kept, [Some(4), Some(3), None]);
     }
 }

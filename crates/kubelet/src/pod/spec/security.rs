@@ -1,6 +1,6 @@
 //! The rights of a Pod's processes, for CRI. Pure.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use k8s_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
@@ -28,16 +28,26 @@ pub fn namespaces(desired: &DesiredPod) -> NamespaceOption {
     }
 }
 
-fn seccomp(profile: Option<&SeccompProfile>, folder: &Path) -> SecurityProfile {
+/// How this node bounds what containers ask of the kernel.
+#[derive(Debug, Clone, Default)]
+pub struct Seccomp {
+    /// Where its own profiles are.
+    pub folder: PathBuf,
+    /// The engine's profile counts for those that name none.
+    pub by_default: bool,
+}
+
+fn seccomp(profile: Option<&SeccompProfile>, node: &Seccomp) -> SecurityProfile {
     let kind = match profile.map(|p| p.type_.as_str()) {
         Some("RuntimeDefault") => ProfileType::RuntimeDefault,
+        None if node.by_default => ProfileType::RuntimeDefault,
         Some("Localhost") => ProfileType::Localhost,
         _ => ProfileType::Unconfined,
     };
     let local = profile.and_then(|p| p.localhost_profile.as_ref());
     SecurityProfile {
         profile_type: kind as i32,
-        localhost_ref: local.map(|p| folder.join(p).display().to_string()).unwrap_or_default(),
+        localhost_ref: local.map(|p| node.folder.join(p).display().to_string()).unwrap_or_default(),
     }
 }
 
@@ -72,7 +82,7 @@ pub fn security(
     desired: &DesiredPod,
     container: &Container,
     target: Option<String>,
-    seccomp_dir: &Path,
+    node: &Seccomp,
 ) -> Result<LinuxContainerSecurityContext, String> {
     let mut namespaces = namespaces(desired);
     if let Some(target) = target {
@@ -116,7 +126,7 @@ pub fn security(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(&masked),
         readonly_paths: paths(&readonly),
-        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()), seccomp_dir)),
+        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(pod.seccomp_profile.as_ref()), node)),
         apparmor: armor.as_ref().map(apparmor),
         selinux_options: own.se_linux_options.as_ref().or(pod.se_linux_options.as_ref()).map(selinux),
         ..Default::default()
@@ -132,7 +142,13 @@ mod tests {
         let spec =
             format!(r#"{{"securityContext": {pod}, "containers": [{{"name": "c", "securityContext": {container}}}]}}"#);
         let desired = self::pod(&spec);
-        security(&desired, &desired.spec().containers[0], None, Path::new("/k/seccomp")).unwrap()
+        security(
+            &desired,
+            &desired.spec().containers[0],
+            None,
+            &Seccomp { folder: "/k/seccomp".into(), by_default: false },
+        )
+        .unwrap()
     }
 
     #[test]
@@ -154,6 +170,10 @@ mod tests {
         assert_eq!(profile("{}", "{}"), (ProfileType::Unconfined, String::new()));
         assert_eq!(profile(default, "{}"), (ProfileType::RuntimeDefault, String::new()));
         assert_eq!(profile(default, local), (ProfileType::Localhost, "/k/seccomp/a/b.json".to_owned()));
+        let node = Seccomp { by_default: true, ..Seccomp::default() };
+        let asks = |kind: &str| SeccompProfile { type_: kind.to_owned(), ..SeccompProfile::default() };
+        assert_eq!(seccomp(None, &node).profile_type(), ProfileType::RuntimeDefault);
+        assert_eq!(seccomp(Some(&asks("Unconfined")), &node).profile_type(), ProfileType::Unconfined);
         let armor = security_of(r#"{"appArmorProfile": {"type": "RuntimeDefault"}}"#, "{}").apparmor.unwrap();
         assert_eq!(armor.profile_type(), ProfileType::RuntimeDefault);
         let label = security_of("{}", r#"{"seLinuxOptions": {"level": "s0:c1"}}"#).selinux_options.unwrap();
@@ -192,7 +212,7 @@ mod tests {
         );
         assert_eq!(own(r#"{"containers": [], "shareProcessNamespace": true}"#), (Pod, Pod, Pod));
         let desired = pod(r#"{"containers": [{"name": "c"}]}"#);
-        let looking = security(&desired, &desired.spec().containers[0], Some("id".into()), Path::new("/"));
+        let looking = security(&desired, &desired.spec().containers[0], Some("id".into()), &Seccomp::default());
         let options = looking.unwrap().namespace_options.unwrap();
         assert_eq!((options.pid(), options.target_id.as_str()), (Target, "id"));
     }

@@ -1,0 +1,299 @@
+//! The figures of one kubelet's work, under upstream's names. Series of Pods or containers are not here: there may be any number.
+//! Upstream counterpart: pkg/kubelet/metrics.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use clock::{Instant, Timestamp};
+use figures::{Metric, Metrics, Sort, USUAL};
+use parking_lot::Mutex;
+
+use crate::pod::desired::DesiredPod;
+
+const fn gauge(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, help, sort: Sort::Gauge }
+}
+
+const fn counter(name: &'static str, help: &'static str) -> Metric {
+    Metric { name, help, sort: Sort::Counter }
+}
+
+const fn histogram(name: &'static str, help: &'static str, bounds: &'static [f64]) -> Metric {
+    Metric { name, help, sort: Sort::Histogram(bounds) }
+}
+
+/// Upstream's bounds of the times that Pods take to start.
+const STARTS: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
+    600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+/// Upstream's bounds of calls of the engine: 0.005 s, times 2.5 each.
+const CALLS: &[f64] = &[
+    0.005,
+    0.0125,
+    0.03125,
+    0.078125,
+    0.1953125,
+    0.48828125,
+    1.220703125,
+    3.0517578125,
+    7.62939453125,
+    19.073486328125,
+    47.6837158203125,
+    119.20928955078125,
+    298.023_223_876_953_1,
+    745.058_059_692_382_8,
+];
+const STORAGE: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
+static NODE_NAME: Metric = gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
+static RUNNING_PODS: Metric = gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox");
+static RUNNING_CONTAINERS: Metric =
+    gauge("kubelet_running_containers", "[BETA] Number of containers currently running");
+static DESIRED_PODS: Metric =
+    gauge("kubelet_desired_pods", "[ALPHA] The number of pods the kubelet is being instructed to run");
+static ACTIVE_PODS: Metric = gauge(
+    "kubelet_active_pods",
+    "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods.",
+);
+static VOLUMES: Metric = gauge("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
+static RELIST: Metric =
+    histogram("kubelet_pleg_relist_duration_seconds", "[ALPHA] Duration in seconds for relisting pods in PLEG.", USUAL);
+static RELIST_INTERVAL: Metric =
+    histogram("kubelet_pleg_relist_interval_seconds", "[ALPHA] Interval in seconds between relisting in PLEG.", USUAL);
+static RELIST_SEEN: Metric =
+    gauge("kubelet_pleg_last_seen_seconds", "[ALPHA] Timestamp in seconds when PLEG was last seen active.");
+static CALLED: Metric =
+    counter("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.");
+static CALL_FAILED: Metric = counter(
+    "kubelet_runtime_operations_errors_total",
+    "[ALPHA] Cumulative number of runtime operation errors by operation type.",
+);
+static CALL_TOOK: Metric = histogram(
+    "kubelet_runtime_operations_duration_seconds",
+    "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
+    CALLS,
+);
+static POD_START: Metric = histogram(
+    "kubelet_pod_start_duration_seconds",
+    "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+    STARTS,
+);
+static POD_START_SLI: Metric = histogram(
+    "kubelet_pod_start_sli_duration_seconds",
+    "[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation \
+     timestamp to when all its containers are reported as started and observed via watch",
+    STARTS,
+);
+static POD_START_TOTAL: Metric = histogram(
+    "kubelet_pod_start_total_duration_seconds",
+    "[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured \
+     from pod creation timestamp to when all its containers are reported as started and observed via watch",
+    STARTS,
+);
+static WORKER: Metric = histogram(
+    "kubelet_pod_worker_duration_seconds",
+    "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
+    USUAL,
+);
+static CGROUPS: Metric = histogram(
+    "kubelet_cgroup_manager_duration_seconds",
+    "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
+    USUAL,
+);
+static STARTED_PODS: Metric = counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started");
+static STARTED_PODS_ERRORS: Metric =
+    counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods");
+static STARTED_CONTAINERS: Metric =
+    counter("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started");
+static STARTED_CONTAINERS_ERRORS: Metric =
+    counter("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers");
+static EVICTIONS: Metric =
+    counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal");
+static STORAGE_TOOK: Metric =
+    histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", STORAGE);
+
+/// How much there is of what comes and goes.
+#[derive(Debug, Default)]
+pub struct Moment {
+    pub node_name: String,
+    /// Pods that have a sandbox which is ready.
+    pub running_pods: usize,
+    /// Containers by their states.
+    pub containers: BTreeMap<&'static str, usize>,
+    /// Pods of the API server, and static ones: that are wanted, and those of them that are not over.
+    pub pods: [(usize, usize); 2],
+    /// Volumes by the names of their plugins and by whether they are wanted or mounted.
+    pub volumes: BTreeMap<(&'static str, &'static str), usize>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Figures {
+    metrics: Metrics,
+    relisted: Mutex<Option<Instant>>,
+    /// The time that pulls of images took, by the uids of Pods that have not started yet.
+    pulls: Mutex<BTreeMap<String, Duration>>,
+}
+
+impl Figures {
+    /// Counts a call of the engine with the time that it took.
+    pub async fn call<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = runtime::Result<T>>,
+    ) -> runtime::Result<T> {
+        let begun = Instant::now();
+        let outcome = call.await;
+        let of = [("operation_type", operation)];
+        self.metrics.count(&CALLED, &of);
+        self.metrics.observe(&CALL_TOOK, &of, begun.elapsed().as_secs_f64());
+        if outcome.is_err() {
+            self.metrics.count(&CALL_FAILED, &of);
+        }
+        outcome
+    }
+
+    /// All containers were listed anew, which began then.
+    pub fn relisted(&self, begun: Instant) {
+        self.metrics.observe(&RELIST, &[], begun.elapsed().as_secs_f64());
+        if let Some(before) = self.relisted.lock().replace(begun) {
+            self.metrics.observe(&RELIST_INTERVAL, &[], begun.saturating_duration_since(before).as_secs_f64());
+        }
+        self.metrics.set(&RELIST_SEEN, &[], clock::now().as_second() as f64);
+    }
+
+    /// An image was pulled for a Pod.
+    pub fn pulled(&self, uid: &str, took: Duration) {
+        *self.pulls.lock().entry(uid.to_owned()).or_default() += took;
+    }
+
+    /// A Pod that this kubelet saw first then runs now.
+    pub fn runs(&self, desired: &DesiredPod, seen: Instant) {
+        let pulls = self.pulls.lock().remove(desired.uid()).unwrap_or_default().as_secs_f64();
+        self.metrics.observe(&POD_START, &[], seen.elapsed().as_secs_f64());
+        let created: Option<Timestamp> = desired.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let Some(created) = created.filter(|_| !desired.is_static) else { return };
+        let total = clock::now().duration_since(created).as_secs_f64().max(0.0);
+        self.metrics.observe(&POD_START_TOTAL, &[], total);
+        self.metrics.observe(&POD_START_SLI, &[], (total - pulls).max(0.0));
+    }
+
+    pub fn forget(&self, uid: &str) {
+        self.pulls.lock().remove(uid);
+    }
+
+    /// A worker has done its steps: `create` the first time, `sync` later.
+    pub fn worked(&self, operation: &'static str, took: Duration) {
+        self.metrics.observe(&WORKER, &[("operation_type", operation)], took.as_secs_f64());
+    }
+
+    pub fn cgroup(&self, operation: &'static str, took: Duration) {
+        self.metrics.observe(&CGROUPS, &[("operation_type", operation)], took.as_secs_f64());
+    }
+
+    /// A sandbox was to be made.
+    pub fn started_pod(&self, succeeded: bool) {
+        self.metrics.count(&STARTED_PODS, &[]);
+        if !succeeded {
+            self.metrics.count(&STARTED_PODS_ERRORS, &[]);
+        }
+    }
+
+    /// A container of that sort was to be started; why it was not is a reason such as `CreateContainerError`.
+    pub fn started_container(&self, sort: &'static str, failure: Option<&str>) {
+        self.metrics.count(&STARTED_CONTAINERS, &[("container_type", sort)]);
+        if let Some(code) = failure {
+            self.metrics.count(&STARTED_CONTAINERS_ERRORS, &[("code", code), ("container_type", sort)]);
+        }
+    }
+
+    pub fn evicted(&self, signal: &str) {
+        self.metrics.count(&EVICTIONS, &[("eviction_signal", signal)]);
+    }
+
+    /// A volume was mounted, refreshed or unmounted.
+    pub fn storage(&self, plugin: &str, operation: &'static str, succeeded: bool, took: Duration) {
+        let status = if succeeded { "success" } else { "fail-unknown" };
+        let plugin = format!("kubernetes.io/{plugin}");
+        let of =
+            [("migrated", "false"), ("operation_name", operation), ("status", status), ("volume_plugin", &*plugin)];
+        self.metrics.observe(&STORAGE_TOOK, &of, took.as_secs_f64());
+    }
+
+    /// Takes in the counts of this moment.
+    pub fn now(&self, moment: &Moment) {
+        let set = |metric, of: &[(&str, &str)], value: usize| self.metrics.set(metric, of, value as f64);
+        set(&NODE_NAME, &[("node", &moment.node_name)], 1);
+        set(&RUNNING_PODS, &[], moment.running_pods);
+        for (state, count) in &moment.containers {
+            set(&RUNNING_CONTAINERS, &[("container_state", state)], *count);
+        }
+        for (word, (desired, active)) in ["", "true"].into_iter().zip(moment.pods) {
+            set(&DESIRED_PODS, &[("static", word)], desired);
+            set(&ACTIVE_PODS, &[("static", word)], active);
+        }
+        self.metrics.forget(&VOLUMES, &[]);
+        for ((plugin, state), count) in &moment.volumes {
+            set(&VOLUMES, &[("plugin_name", &format!("kubernetes.io/{plugin}")), ("state", state)], *count);
+        }
+    }
+
+    pub fn render(&self) -> String {
+        self.metrics.render()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::fixture;
+    use json::json;
+
+    #[tokio::test]
+    async fn the_names_are_those_that_dashboards_ask_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubelet = fixture::kubelet(folder.path(), runtime::fake::Fake::default(), |_, _| None);
+        let (figures, begun) = (Figures::default(), Instant::now());
+        kubelet.config.runtime.version().await.unwrap();
+        figures.relisted(begun);
+        figures.relisted(begun);
+        let created = clock::now().checked_sub(Duration::from_secs(7)).unwrap();
+        let desired = fixture::pod_of(
+            json!({"metadata": {"creationTimestamp": created.to_string()}, "spec": {"containers": []}}),
+        );
+        figures.pulled("u", Duration::from_secs(4));
+        figures.runs(&desired, begun);
+        figures.storage("empty-dir", "volume_mount", true, Duration::from_millis(200));
+        figures.started_container("container", Some("RunContainerError"));
+        let moment = Moment {
+            node_name: "n1".into(),
+            running_pods: 3,
+            containers: [("running", 5)].into(),
+            pods: [(4, 2), (1, 1)],
+            volumes: [(("secret", "desired_state_of_world"), 2)].into(),
+        };
+        figures.now(&moment);
+        let text = figures.render();
+        for row in [
+            "kubelet_node_name{node=\"n1\"} 1",
+            "kubelet_running_pods 3",
+            "kubelet_running_containers{container_state=\"running\"} 5",
+            "kubelet_desired_pods{static=\"\"} 4",
+            "kubelet_active_pods{static=\"true\"} 1",
+            "volume_manager_total_volumes{plugin_name=\"kubernetes.io/secret\",state=\"desired_state_of_world\"} 2",
+            "kubelet_pleg_relist_duration_seconds_count 2",
+            "kubelet_pleg_relist_interval_seconds_count 1",
+            "kubelet_pod_start_sli_duration_seconds_bucket{le=\"3\"} 0",
+            "kubelet_pod_start_sli_duration_seconds_bucket{le=\"4\"} 1",
+            "kubelet_pod_start_total_duration_seconds_bucket{le=\"6\"} 0",
+            "kubelet_pod_start_duration_seconds_bucket{le=\"0.5\"} 1",
+            "kubelet_started_containers_errors_total{code=\"RunContainerError\",container_type=\"container\"} 1",
+            "storage_operation_duration_seconds_bucket{migrated=\"false\",operation_name=\"volume_mount\",status=\"success\",\
+             volume_plugin=\"kubernetes.io/empty-dir\",le=\"0.25\"} 1",
+        ] {
+            assert!(text.lines().any(|line| line == row), "{row}\n{text}");
+        }
+        let calls = kubelet.figures.render();
+        assert!(calls.contains("kubelet_runtime_operations_total{operation_type=\"version\"} 1\n"), "{calls}");
+    }
+}

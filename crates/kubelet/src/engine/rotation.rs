@@ -1,0 +1,167 @@
+//! Container logs that have grown too large are moved away, compressed, and in the end removed.
+//! Upstream counterpart: pkg/kubelet/logs.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use files::{Dir, modes};
+use flate2::{Compression, write::GzEncoder};
+use futures::StreamExt;
+use k8s_cri::v1::{ContainerFilter, ContainerState, ContainerStateValue};
+
+use crate::{
+    configuration::settings::LogRotation,
+    engine::logs::{open, parts, place},
+    kubelet::Kubelet,
+    volumes::folder::blocking,
+};
+
+const COMPRESSED: &str = ".gz";
+/// A part that was not compressed to its end.
+const UNFINISHED: &str = ".tmp";
+
+/// Looks at the logs now and then. Runs for ever.
+pub async fn run(kubelet: Arc<Kubelet>) {
+    let settings = &kubelet.config.settings.logs;
+    loop {
+        clock::sleep(settings.interval).await;
+        if kubelet.pods.is_empty() || !any_large(&kubelet.config.log_dir, settings.max_bytes) {
+            continue;
+        }
+        let state = Some(ContainerStateValue { state: ContainerState::ContainerRunning as i32 });
+        let filter = ContainerFilter { state, ..Default::default() };
+        let running = kubelet.config.runtime.containers(Some(filter)).await.unwrap_or_default();
+        let all = futures::stream::iter(running).map(|container| rotate_if_large(&kubelet, container.id));
+        all.buffer_unordered(settings.workers).collect::<Vec<()>>().await;
+    }
+}
+
+async fn rotate_if_large(kubelet: &Kubelet, id: String) {
+    let Ok(status) = kubelet.config.runtime.container_status(&id).await else { return };
+    let (path, logs) = (PathBuf::from(&status.log_path), &kubelet.config.log_dir);
+    let settings = &kubelet.config.settings.logs;
+    if !open(logs, &path).and_then(|file| file.metadata()).is_ok_and(|m| m.len() > settings.max_bytes) {
+        return;
+    }
+    if let Err(error) = rotate(kubelet, &id, &path, settings).await {
+        tracing::warn!(path = %path.display(), %error, "a log could not be rotated");
+    }
+}
+
+async fn rotate(kubelet: &Kubelet, id: &str, path: &Path, settings: &LogRotation) -> io::Result<()> {
+    let (logs, log, settings) = (kubelet.config.log_dir.clone(), path.to_owned(), settings.clone());
+    let (name, moved) = blocking(move || {
+        let (folder, name) = place(&logs, &log)?;
+        clear(&folder, &name, &settings)?;
+        let mut moved = name.clone();
+        moved.push(format!(".{}", clock::now().strftime("%Y%m%d-%H%M%S")));
+        folder.rename(&name, &moved)?;
+        io::Result::Ok((name, moved))
+    })
+    .await?;
+    // An engine that does not open the log anew goes on with the one that was moved: it gets its name back.
+    if let Err(error) = kubelet.config.runtime.reopen_log(id).await {
+        place(&kubelet.config.log_dir, path)?.0.rename(&moved, &name)?;
+        return Err(io::Error::other(format!("the engine does not reopen it: {error}")));
+    }
+    Ok(())
+}
+
+/// Removes what is too much of what was moved away and compresses the rest, so that with the part that comes now and the log
+/// itself there are as many files as there may be.
+fn clear(folder: &Dir, name: &OsStr, settings: &LogRotation) -> io::Result<()> {
+    let ends = |part: &OsString, end: &str| part.to_string_lossy().ends_with(end);
+    let mut old = parts(folder, name)?;
+    old.retain(|part| *part != *name);
+    let (unfinished, mut old): (Vec<_>, Vec<_>) = old.into_iter().partition(|part| ends(part, UNFINISHED));
+    unfinished.iter().try_for_each(|part| folder.remove(part))?;
+    // A part that was compressed and not removed is there twice.
+    let twice = |part: &OsString, all: &[OsString]| {
+        let mut compressed = part.clone();
+        compressed.push(COMPRESSED);
+        all.contains(&compressed)
+    };
+    let all = old.clone();
+    for part in all.iter().filter(|part| twice(part, &all)) {
+        folder.remove(part)?;
+        old.retain(|held| held != part);
+    }
+    old.sort();
+    let surplus = old.len().saturating_sub(settings.max_files.saturating_sub(2));
+    old[..surplus].iter().try_for_each(|part| folder.remove(part))?;
+    old[surplus..].iter().filter(|part| !ends(part, COMPRESSED)).try_for_each(|part| compress(folder, part))
+}
+
+fn compress(folder: &Dir, part: &OsStr) -> io::Result<()> {
+    let named = |end: &str| {
+        let mut name = part.to_owned();
+        name.push(end);
+        name
+    };
+    let (unfinished, done) = (named(UNFINISHED), named(COMPRESSED));
+    let mut from = folder.file(Path::new(part))?;
+    let mut to = GzEncoder::new(folder.create(Path::new(&unfinished), modes::LOG_FILE)?, Compression::default());
+    io::copy(&mut from, &mut to)?;
+    to.finish()?.flush()?;
+    folder.rename(&unfinished, &done)?;
+    folder.remove(part)
+}
+
+fn any_large(logs: &Path, max_bytes: u64) -> bool {
+    let mut large = false;
+    // A log stands in a container's folder in a Pod's folder; nothing else counts.
+    let looked = Dir::open(logs).and_then(|folder| {
+        folder.walk(|path, meta| {
+            let is_log = path.extension().is_some_and(|end| end == "log") && !files::beneath::is_folder(meta);
+            large |= is_log && u64::try_from(meta.st_size).is_ok_and(|size| size > max_bytes);
+        })
+    });
+    looked.is_ok() && large
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::settings::Settings;
+    use std::{fs, io::Read};
+
+    #[test]
+    fn the_oldest_parts_go_and_the_rest_is_compressed() {
+        let world = tempfile::tempdir().unwrap();
+        let logs = world.path().join("logs");
+        let folder = logs.join("d_p_u/c");
+        fs::create_dir_all(&folder).unwrap();
+        let (log, secret) = (folder.join("0.log"), world.path().join("secret"));
+        fs::write(&log, "now").unwrap();
+        fs::write(&secret, "not a log").unwrap();
+        for second in 0..6 {
+            fs::write(folder.join(format!("0.log.20260102-03040{second}")), format!("part {second}")).unwrap();
+        }
+        // One was compressed and not removed, one not to its end, and in one's place there is a link.
+        fs::write(folder.join("0.log.20260102-030405.gz"), "whole").unwrap();
+        fs::write(folder.join("0.log.20260102-030404.tmp"), "half").unwrap();
+        let (opened, name) = place(&logs, &log).unwrap();
+        let settings = Settings::default().logs;
+        clear(&opened, &name, &settings).unwrap();
+        let names = || {
+            let mut names: Vec<_> = opened.names().unwrap().map(|n| n.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        let of = |second: u8| format!("0.log.20260102-03040{second}.gz");
+        assert_eq!(names(), ["0.log".to_owned(), of(3), of(4), of(5)]);
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(fs::File::open(folder.join(of(4))).unwrap()).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "part 4");
+        assert_eq!(fs::read_to_string(folder.join(of(5))).unwrap(), "whole");
+        clear(&opened, &name, &LogRotation { max_files: 2, ..settings.clone() }).unwrap();
+        assert_eq!(names(), ["0.log"]);
+        std::os::unix::fs::symlink(&secret, folder.join("0.log.20260102-030407")).unwrap();
+        assert!(clear(&opened, &name, &settings).is_err(), "a link is not read");
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "not a log");
+    }
+}

@@ -1,0 +1,235 @@
+//! All that the kernel counts of a cgroup, as `/metrics/cadvisor` shows it. What it does not tell is `None`.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use crate::node::cgroup::{Cgroups, row};
+
+/// Times are in nanoseconds, amounts in bytes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counters {
+    pub cpu_total: Option<u64>,
+    pub cpu_user: Option<u64>,
+    pub cpu_system: Option<u64>,
+    pub periods: Option<u64>,
+    pub throttled_periods: Option<u64>,
+    pub throttled: Option<u64>,
+    pub memory: Option<u64>,
+    pub working_set: Option<u64>,
+    pub most_memory: Option<u64>,
+    pub rss: Option<u64>,
+    pub cache: Option<u64>,
+    pub mapped: Option<u64>,
+    pub swap: Option<u64>,
+    pub failures: Option<u64>,
+    pub threads: Option<u64>,
+    pub processes: Option<u64>,
+    pub limit: Option<u64>,
+    pub shares: Option<u64>,
+    pub quota: Option<u64>,
+    pub period: Option<u64>,
+    /// Reads and writes of all disks: how many, and their bytes.
+    pub reads: Option<u64>,
+    pub writes: Option<u64>,
+    pub read_bytes: Option<u64>,
+    pub written_bytes: Option<u64>,
+}
+
+/// The traffic that a link of a network has carried, by the kernel's order: bytes, packets, errors, drops.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Carried {
+    pub received: [u64; 4],
+    pub sent: [u64; 4],
+}
+
+/// A clock tick of the kernel is a hundredth of a second, whatever the kernel counts with itself.
+const TICK: u64 = 10_000_000;
+/// More memory than any machine has: the kernel's way to say that there is no limit.
+const UNLIMITED: u64 = 1 << 60;
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+/// Sums what stands behind a word in lines such as `8:0 Read 4096`.
+fn by_word(file: &Path, word: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let all = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.nth(1)? == word).then(|| words.next()?.parse::<u64>().ok()).flatten()
+    });
+    Some(all.sum())
+}
+
+/// Sums what stands behind a name in lines such as `8:0 rbytes=4096 wbytes=0`.
+fn by_name(text: Option<&str>, name: &str) -> Option<u64> {
+    let values =
+        text?.split_whitespace().filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok());
+    Some(values.sum())
+}
+
+impl Counters {
+    pub fn of(cgroups: &Cgroups, path: &str) -> Counters {
+        if cgroups.is_unified() { Self::of_unified(cgroups, path) } else { Self::of_version_1(cgroups, path) }
+    }
+
+    fn of_unified(cgroups: &Cgroups, path: &str) -> Counters {
+        let folder = cgroups.folder("", path);
+        let file = |name: &str| folder.join(name);
+        let micros = |name: &str| row(&file("cpu.stat"), name).map(|micros| micros.saturating_mul(1000));
+        let memory = |name: &str| row(&file("memory.stat"), name);
+        let max = fs::read_to_string(file("cpu.max")).ok();
+        let mut max = max.iter().flat_map(|text| text.split_whitespace());
+        let (quota, period) = (max.next().map(str::to_owned), max.next().and_then(|text| text.parse().ok()));
+        let io = fs::read_to_string(file("io.stat")).ok();
+        let used = number(&file("memory.current"));
+        Counters {
+            cpu_total: micros("usage_usec"),
+            cpu_user: micros("user_usec"),
+            cpu_system: micros("system_usec"),
+            periods: row(&file("cpu.stat"), "nr_periods"),
+            throttled_periods: row(&file("cpu.stat"), "nr_throttled"),
+            throttled: micros("throttled_usec"),
+            memory: used,
+            working_set: used.map(|used| used.saturating_sub(memory("inactive_file").unwrap_or(0))),
+            most_memory: number(&file("memory.peak")),
+            rss: memory("anon"),
+            cache: memory("file"),
+            mapped: memory("file_mapped"),
+            swap: number(&file("memory.swap.current")),
+            failures: row(&file("memory.events"), "max"),
+            threads: number(&file("pids.current")),
+            processes: processes(&file("cgroup.procs")),
+            limit: number(&file("memory.max")),
+            shares: number(&file("cpu.weight")).map(|weight| 2 + (weight.saturating_sub(1) * 262_142 + 9998) / 9999),
+            quota: quota.and_then(|text| text.parse().ok()),
+            period,
+            reads: by_name(io.as_deref(), "rios"),
+            writes: by_name(io.as_deref(), "wios"),
+            read_bytes: by_name(io.as_deref(), "rbytes"),
+            written_bytes: by_name(io.as_deref(), "wbytes"),
+        }
+    }
+
+    fn of_version_1(cgroups: &Cgroups, path: &str) -> Counters {
+        let file = |controller: &str, name: &str| cgroups.folder(controller, path).join(name);
+        let ticks = |name: &str| row(&file("cpuacct", "cpuacct.stat"), name).map(|ticks| ticks.saturating_mul(TICK));
+        let memory = |name: &str| row(&file("memory", "memory.stat"), name);
+        let used = number(&file("memory", "memory.usage_in_bytes"));
+        let throttle = |name: &str, word: &str| by_word(&file("blkio", &format!("blkio.throttle.{name}")), word);
+        Counters {
+            cpu_total: number(&file("cpuacct", "cpuacct.usage")),
+            cpu_user: ticks("user"),
+            cpu_system: ticks("system"),
+            periods: row(&file("cpu", "cpu.stat"), "nr_periods"),
+            throttled_periods: row(&file("cpu", "cpu.stat"), "nr_throttled"),
+            throttled: row(&file("cpu", "cpu.stat"), "throttled_time"),
+            memory: used,
+            working_set: used.map(|used| used.saturating_sub(memory("total_inactive_file").unwrap_or(0))),
+            most_memory: number(&file("memory", "memory.max_usage_in_bytes")),
+            rss: memory("total_rss"),
+            cache: memory("total_cache"),
+            mapped: memory("total_mapped_file"),
+            swap: memory("total_swap"),
+            failures: number(&file("memory", "memory.failcnt")),
+            threads: number(&file("pids", "pids.current")),
+            processes: processes(&file("pids", "cgroup.procs")),
+            limit: number(&file("memory", "memory.limit_in_bytes")).filter(|bytes| *bytes < UNLIMITED),
+            shares: number(&file("cpu", "cpu.shares")),
+            quota: number(&file("cpu", "cpu.cfs_quota_us")),
+            period: number(&file("cpu", "cpu.cfs_period_us")),
+            reads: throttle("io_serviced_recursive", "Read"),
+            writes: throttle("io_serviced_recursive", "Write"),
+            read_bytes: throttle("io_service_bytes_recursive", "Read"),
+            written_bytes: throttle("io_service_bytes_recursive", "Write"),
+        }
+    }
+}
+
+fn processes(file: &Path) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    u64::try_from(text.lines().count()).ok()
+}
+
+/// The traffic of the links that the processes of a cgroup see, by the links' names.
+pub fn network(cgroups: &Cgroups, path: &str) -> BTreeMap<String, Carried> {
+    let procs = cgroups.folder("pids", path).join("cgroup.procs");
+    let pid = fs::read_to_string(procs).ok().and_then(|text| text.lines().next()?.parse::<u32>().ok());
+    let table = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/net/dev")).ok());
+    links(&table.unwrap_or_default())
+}
+
+fn links(table: &str) -> BTreeMap<String, Carried> {
+    let link = |line: &str| {
+        let (name, counts) = line.split_once(':')?;
+        let counts: Vec<u64> = counts.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        let four = |from: usize| counts.get(from..from + 4)?.try_into().ok();
+        Some((name.trim().to_owned(), Carried { received: four(0)?, sent: four(8)? }))
+    };
+    table.lines().filter_map(link).filter(|(name, _)| name != "lo").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroups) {
+        let tree = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let file = tree.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        let cgroups = Cgroups::new(tree.path(), "/");
+        (tree, cgroups)
+    }
+
+    #[test]
+    fn version_2_counts() {
+        let (_tree, cgroups) = tree(&[
+            ("cgroup.controllers", ""),
+            (
+                "p/cpu.stat",
+                "usage_usec 5\nuser_usec 3\nsystem_usec 2\nnr_periods 7\nnr_throttled 1\nthrottled_usec 9\n",
+            ),
+            ("p/memory.current", "100\n"),
+            ("p/memory.stat", "anon 40\nfile 50\nfile_mapped 6\ninactive_file 30\n"),
+            ("p/memory.max", "max\n"),
+            ("p/cpu.max", "50000 100000\n"),
+            ("p/cpu.weight", "1\n"),
+            ("p/io.stat", "8:0 rbytes=10 wbytes=20 rios=1 wios=2\n8:16 rbytes=1 wbytes=0 rios=1 wios=0\n"),
+            ("p/cgroup.procs", "1\n2\n"),
+        ]);
+        let got = Counters::of(&cgroups, "/p");
+        assert_eq!((got.cpu_total, got.cpu_user, got.throttled), (Some(5000), Some(3000), Some(9000)));
+        assert_eq!((got.working_set, got.rss, got.cache, got.limit), (Some(70), Some(40), Some(50), None));
+        assert_eq!((got.quota, got.period, got.shares, got.processes), (Some(50_000), Some(100_000), Some(2), Some(2)));
+        assert_eq!((got.reads, got.read_bytes, got.written_bytes), (Some(2), Some(11), Some(20)));
+        assert_eq!(Counters::of(&cgroups, "/none"), Counters::default());
+    }
+
+    #[test]
+    fn version_1_counts() {
+        let (_tree, cgroups) = tree(&[
+            ("cpuacct/p/cpuacct.usage", "77\n"),
+            ("cpuacct/p/cpuacct.stat", "user 3\nsystem 1\n"),
+            ("cpu/p/cpu.cfs_quota_us", "-1\n"),
+            ("cpu/p/cpu.shares", "512\n"),
+            ("memory/p/memory.usage_in_bytes", "100\n"),
+            ("memory/p/memory.stat", "total_rss 1\ntotal_inactive_file 40\n"),
+            ("memory/p/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("blkio/p/blkio.throttle.io_service_bytes_recursive", "8:0 Read 4\n8:0 Write 5\n8:0 Total 9\nTotal 9\n"),
+        ]);
+        let got = Counters::of(&cgroups, "/p");
+        assert_eq!((got.cpu_total, got.cpu_user, got.quota, got.shares), (Some(77), Some(30_000_000), None, Some(512)));
+        assert_eq!((got.working_set, got.rss, got.limit), (Some(60), Some(1), None));
+        assert_eq!((got.read_bytes, got.written_bytes, got.reads), (Some(4), Some(5), None));
+    }
+
+    #[test]
+    fn links_are_read_as_the_kernel_lists_them() {
+        let table = "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame compressed multicast|bytes\n\
+            lo: 9 9 9 9 0 0 0 0 9 9 9 9 0 0 0 0\n  eth0: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n";
+        let expected = Carried { received: [1, 2, 3, 4], sent: [5, 6, 7, 8] };
+        assert_eq!(links(table), [("eth0".to_owned(), expected)].into());
+    }
+}

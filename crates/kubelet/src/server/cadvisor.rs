@@ -1,0 +1,271 @@
+//! `/metrics/cadvisor`: what the kernel counts of the machine, of Pods, of their sandboxes and of containers, under the names that
+//! dashboards know. Upstream counterpart: github.com/google/cadvisor/metrics, as the kubelet serves it.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use api::rules::metrics_text::escaped;
+use runtime::cri_api::{Container, PodSandbox};
+
+use super::answer::{Answer, exposition};
+use crate::{
+    kubelet::Kubelet,
+    node::{
+        cgroup::Cgroups,
+        counters::{self, Carried, Counters},
+        machine::Machine,
+    },
+    pod::desired::{CONTAINER_NAME, DesiredPod, POD_UID},
+};
+
+/// One thing that is counted.
+#[derive(Debug, Default)]
+struct Counted {
+    /// Its cgroup.
+    id: String,
+    container: String,
+    image: String,
+    name: String,
+    namespace: String,
+    pod: String,
+    started: Option<i64>,
+    counters: Counters,
+    network: BTreeMap<String, Carried>,
+}
+
+pub async fn answer(kubelet: &Kubelet) -> Answer {
+    let (containers, sandboxes) =
+        tokio::join!(kubelet.config.runtime.containers(None), kubelet.config.runtime.sandboxes(None));
+    let failed = containers.is_err() || sandboxes.is_err();
+    let cgroups = &kubelet.host.cgroups;
+    let root = Counted { id: "/".to_owned(), counters: Counters::of(cgroups, "/"), ..Counted::default() };
+    let mut all = vec![root];
+    let (containers, sandboxes) = (containers.unwrap_or_default(), sandboxes.unwrap_or_default());
+    for pod in kubelet.pods.all().into_iter().filter(|pod| !pod.is_over() && !pod.is_refused) {
+        all.extend(of_pod(cgroups, &pod.desired(), &containers, &sandboxes));
+    }
+    exposition(render(&all, &kubelet.host.machine, failed, clock::now().as_millisecond()))
+}
+
+/// The Pod, its sandbox, and its containers that run.
+fn of_pod(cgroups: &Cgroups, desired: &DesiredPod, containers: &[Container], sandboxes: &[PodSandbox]) -> Vec<Counted> {
+    const RUNS: i32 = 1;
+    let path = cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
+    let one = |id: String| Counted {
+        counters: Counters::of(cgroups, &id),
+        id,
+        namespace: desired.namespace().to_owned(),
+        pod: desired.name().to_owned(),
+        ..Counted::default()
+    };
+    let mut all = vec![one(path.clone())];
+    let is_of = |labels: &std::collections::HashMap<String, String>| {
+        labels.get(POD_UID).is_some_and(|uid| uid == desired.uid())
+    };
+    for sandbox in sandboxes.iter().filter(|sandbox| sandbox.state == 0 && is_of(&sandbox.labels)) {
+        let inner = one(format!("{path}/{}", sandbox.id));
+        // On the node's network what its links carry is not the Pod's.
+        let network = if desired.host_network() { BTreeMap::new() } else { counters::network(cgroups, &inner.id) };
+        let (container, name) = ("POD".to_owned(), sandbox.id.clone());
+        all.push(Counted { container, name, network, started: Some(sandbox.created_at), ..inner });
+    }
+    for container in containers.iter().filter(|container| container.state == RUNS && is_of(&container.labels)) {
+        let inner = one(format!("{path}/{}", container.id));
+        let image = container.image.as_ref().map(|image| match image.user_specified_image.as_str() {
+            "" => image.image.clone(),
+            asked => asked.to_owned(),
+        });
+        all.push(Counted {
+            container: container.labels.get(CONTAINER_NAME).cloned().unwrap_or_default(),
+            image: image.unwrap_or_default(),
+            name: container.id.clone(),
+            started: Some(container.created_at),
+            ..inner
+        });
+    }
+    all
+}
+
+type Read = fn(&Counters) -> Option<f64>;
+
+fn seconds(nanos: Option<u64>) -> Option<f64> {
+    nanos.map(|nanos| nanos as f64 / 1e9)
+}
+
+fn plain(value: Option<u64>) -> Option<f64> {
+    value.map(|value| value as f64)
+}
+
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
+
+/// Name, sort, help, and what it is; the labels that stand beside those of all are in the name.
+const METRICS: [(&str, &str, &str, Read); 26] = [
+    ("container_cpu_cfs_periods_total", COUNTER, "Number of elapsed enforcement period intervals.", |c| {
+        plain(c.periods)
+    }),
+    ("container_cpu_cfs_throttled_periods_total", COUNTER, "Number of throttled period intervals.", |c| {
+        plain(c.throttled_periods)
+    }),
+    (
+        "container_cpu_cfs_throttled_seconds_total",
+        COUNTER,
+        "Total time duration the container has been throttled.",
+        |c| seconds(c.throttled),
+    ),
+    ("container_cpu_system_seconds_total", COUNTER, "Cumulative system cpu time consumed in seconds.", |c| {
+        seconds(c.cpu_system)
+    }),
+    ("container_cpu_usage_seconds_total", COUNTER, "Cumulative cpu time consumed in seconds.", |c| {
+        seconds(c.cpu_total)
+    }),
+    ("container_cpu_user_seconds_total", COUNTER, "Cumulative user cpu time consumed in seconds.", |c| {
+        seconds(c.cpu_user)
+    }),
+    ("container_fs_reads_bytes_total", COUNTER, "Cumulative count of bytes read", |c| plain(c.read_bytes)),
+    ("container_fs_reads_total", COUNTER, "Cumulative count of reads completed", |c| plain(c.reads)),
+    ("container_fs_writes_bytes_total", COUNTER, "Cumulative count of bytes written", |c| plain(c.written_bytes)),
+    ("container_fs_writes_total", COUNTER, "Cumulative count of writes completed", |c| plain(c.writes)),
+    ("container_memory_cache", GAUGE, "Number of bytes of page cache memory.", |c| plain(c.cache)),
+    ("container_memory_failcnt", COUNTER, "Number of memory usage hits limits", |c| plain(c.failures)),
+    ("container_memory_mapped_file", GAUGE, "Size of memory mapped files in bytes.", |c| plain(c.mapped)),
+    ("container_memory_max_usage_bytes", GAUGE, "Maximum memory usage recorded in bytes", |c| plain(c.most_memory)),
+    ("container_memory_rss", GAUGE, "Size of RSS in bytes.", |c| plain(c.rss)),
+    ("container_memory_swap", GAUGE, "Container swap usage in bytes.", |c| plain(c.swap)),
+    (
+        "container_memory_usage_bytes",
+        GAUGE,
+        "Current memory usage in bytes, including all memory regardless of when it was accessed",
+        |c| plain(c.memory),
+    ),
+    ("container_memory_working_set_bytes", GAUGE, "Current working set in bytes.", |c| plain(c.working_set)),
+    ("container_processes", GAUGE, "Number of processes running inside the container.", |c| plain(c.processes)),
+    ("container_spec_cpu_period", GAUGE, "CPU period of the container.", |c| plain(c.period)),
+    ("container_spec_cpu_quota", GAUGE, "CPU quota of the container.", |c| plain(c.quota)),
+    ("container_spec_cpu_shares", GAUGE, "CPU share of the container.", |c| plain(c.shares)),
+    ("container_spec_memory_limit_bytes", GAUGE, "Memory limit for the container.", |c| {
+        Some(c.limit.unwrap_or(0) as f64)
+    }),
+    ("container_threads", GAUGE, "Number of threads running inside the container", |c| plain(c.threads)),
+    ("container_last_seen", GAUGE, "Last time a container was seen by the exporter", |_| None),
+    ("container_start_time_seconds", GAUGE, "Start time of the container since unix epoch in seconds.", |_| None),
+];
+
+/// The traffic of links: the name's end, help, and the place among the kernel's four.
+const CARRIED: [(&str, &str, usize); 4] = [
+    ("bytes", "bytes", 0),
+    ("packets", "packets", 1),
+    ("errors", "errors encountered while", 2),
+    ("packets_dropped", "packets dropped while", 3),
+];
+
+impl Counted {
+    /// The labels that all metrics have, with others in their place of the alphabet.
+    fn labels(&self, more: &[(&str, &str)]) -> String {
+        let own = [
+            ("container", &*self.container),
+            ("id", &*self.id),
+            ("image", &*self.image),
+            ("name", &*self.name),
+            ("namespace", &*self.namespace),
+            ("pod", &*self.pod),
+        ];
+        let mut all = [&own[..], more].concat();
+        all.sort_unstable();
+        let texts: Vec<_> = all.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+        format!("{{{}}}", texts.join(","))
+    }
+}
+
+fn head(out: &mut String, name: &str, sort: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {sort}");
+}
+
+fn render(all: &[Counted], machine: &Machine, failed: bool, millis: i64) -> String {
+    let mut out = String::new();
+    for (name, sort, help, read) in METRICS {
+        let more: &[(&str, &str)] = if name == "container_cpu_usage_seconds_total" { &[("cpu", "total")] } else { &[] };
+        let value = |one: &Counted| match name {
+            "container_last_seen" => Some((millis / 1000) as f64),
+            "container_start_time_seconds" => one.started.map(|nanos| (nanos / 1_000_000_000) as f64),
+            _ => read(&one.counters),
+        };
+        let rows: Vec<_> = all.iter().filter_map(|one| Some((one.labels(more), value(one)?))).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        head(&mut out, name, sort, help);
+        for (labels, value) in rows {
+            let _ = writeln!(out, "{name}{labels} {value} {millis}");
+        }
+    }
+    for (way, verb, from) in [("receive", "received", true), ("transmit", "transmitted", false)] {
+        for (what, of, place) in CARRIED {
+            let name = format!("container_network_{way}_{what}_total");
+            let rows: Vec<_> = all.iter().flat_map(|one| one.network.iter().map(move |link| (one, link))).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            head(&mut out, &name, COUNTER, &format!("Cumulative count of {of} {verb}"));
+            for (one, (link, carried)) in rows {
+                let counts = if from { carried.received } else { carried.sent };
+                let _ = writeln!(out, "{name}{} {} {millis}", one.labels(&[("interface", link)]), counts[place]);
+            }
+        }
+    }
+    for (name, help, value) in [
+        (
+            "container_scrape_error",
+            "1 if there was an error while getting container metrics, 0 otherwise",
+            i64::from(failed),
+        ),
+        ("machine_cpu_cores", "Number of logical CPU cores.", machine.cpus),
+        ("machine_memory_bytes", "Amount of memory installed on the machine.", machine.memory),
+        ("machine_swap_bytes", "Amount of swap memory available on the machine.", machine.swap),
+    ] {
+        head(&mut out, name, GAUGE, help);
+        let _ = writeln!(out, "{name} {value}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_those_that_dashboards_read() {
+        let counters = Counters { cpu_total: Some(1_500_000_000), working_set: Some(7), ..Counters::default() };
+        let carried = Carried { received: [1, 2, 3, 4], sent: [5, 6, 7, 8] };
+        let one = Counted {
+            id: "/kubepods/podu/1".into(),
+            container: "c".into(),
+            image: "i:1".into(),
+            name: "1".into(),
+            namespace: "n".into(),
+            pod: "p".into(),
+            started: Some(3_000_000_000),
+            counters,
+            network: [("eth0".to_owned(), carried)].into(),
+        };
+        let machine = Machine { cpus: 2, memory: 9, ..Machine::default() };
+        let text = render(&[one], &machine, false, 5000);
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let of = "id=\"/kubepods/podu/1\",image=\"i:1\"";
+        let end = "name=\"1\",namespace=\"n\",pod=\"p\"}";
+        for row in [
+            format!("container_cpu_usage_seconds_total{{container=\"c\",cpu=\"total\",{of},{end} 1.5 5000"),
+            format!("container_memory_working_set_bytes{{container=\"c\",{of},{end} 7 5000"),
+            format!("container_spec_memory_limit_bytes{{container=\"c\",{of},{end} 0 5000"),
+            format!("container_start_time_seconds{{container=\"c\",{of},{end} 3 5000"),
+            format!(
+                "container_network_receive_packets_dropped_total{{container=\"c\",{of},interface=\"eth0\",{end} 4 5000"
+            ),
+            format!("container_network_transmit_bytes_total{{container=\"c\",{of},interface=\"eth0\",{end} 5 5000"),
+            "container_scrape_error 0".to_owned(),
+            "machine_cpu_cores 2".to_owned(),
+        ] {
+            assert!(rows.contains(&&*row), "{row}\n{text}");
+        }
+        assert!(!text.contains("container_memory_rss"), "what the kernel does not tell has no row");
+    }
+}

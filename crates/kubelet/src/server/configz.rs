@@ -1,0 +1,115 @@
+//! The configuration that is in force, as `/configz` shows it: what was written, with what counts where nothing was.
+
+use api::write::patch;
+use clock::Duration;
+use json::{Value, json};
+
+use super::answer::{Answer, document};
+use crate::{config::Config, kubelet::Kubelet};
+
+/// A time as Go writes it, of those that settings have.
+fn time(time: Duration) -> String {
+    let (seconds, millis) = (time.as_secs(), time.subsec_millis());
+    if seconds == 0 && millis > 0 {
+        return format!("{millis}ms");
+    }
+    let fraction = if millis == 0 { String::new() } else { format!(".{millis:03}").trim_end_matches('0').to_owned() };
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}{fraction}s"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}{fraction}s"),
+        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}{fraction}s"),
+    }
+}
+
+pub fn answer(kubelet: &Kubelet) -> Answer {
+    document(&json!({ "kubeletconfig": config(&kubelet.config) }))
+}
+
+fn config(config: &Config) -> Value {
+    let settings = &config.settings;
+    let (logs, images) = (&settings.logs, &settings.images);
+    let in_force = json!({
+        "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "enableServer": true,
+        "port": config.serving.as_ref().map(|serving| serving.port),
+        "clusterDNS": config.cluster_dns, "clusterDomain": config.cluster_domain, "maxPods": config.max_pods,
+        "podsPerCore": settings.pods_per_core,
+        "podPidsLimit": settings.pod_pids.unwrap_or(-1),
+        "resolvConf": config.resolv_conf.display().to_string(),
+        "cgroupDriver": "cgroupfs", "cgroupsPerQOS": true, "cgroupRoot": config.cgroup_root,
+        "staticPodPath": config.manifest_dir.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
+        "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true}},
+        "authorization": {"mode": "Webhook"},
+        "healthzPort": settings.healthz.1, "healthzBindAddress": settings.healthz.0.to_string(),
+        "oomScoreAdj": settings.oom_score,
+        "nodeStatusReportFrequency": time(settings.status_report),
+        "nodeStatusUpdateFrequency": time(settings.status_update),
+        "nodeStatusMaxImages": settings.status_images.map_or(-1, |most| i64::try_from(most).unwrap_or(i64::MAX)),
+        "nodeLeaseDurationSeconds": settings.lease_seconds,
+        "imageMinimumGCAge": time(images.min_age), "imageMaximumGCAge": time(images.max_age.unwrap_or_default()),
+        "imageGCHighThresholdPercent": images.high, "imageGCLowThresholdPercent": images.low,
+        "containerLogMaxSize": logs.max_bytes.to_string(), "containerLogMaxFiles": logs.max_files,
+        "containerLogMaxWorkers": logs.workers, "containerLogMonitorInterval": time(logs.interval),
+        "cpuManagerPolicy": "none", "memoryManagerPolicy": "None", "topologyManagerPolicy": "none",
+        "topologyManagerScope": "container", "cpuCFSQuota": true, "cpuCFSQuotaPeriod": "100ms",
+        "configMapAndSecretChangeDetectionStrategy": "Watch",
+        "enforceNodeAllocatable": if settings.reserved.enforced.pods { vec!["pods"] } else { vec!["none"] },
+        "enableDebuggingHandlers": settings.debugging_handlers, "enableSystemLogHandler": settings.system_logs,
+        "seccompDefault": settings.seccomp_default, "registerNode": settings.registers,
+        "memoryThrottlingFactor": settings.memory_throttling,
+        "memorySwap": {"swapBehavior": if settings.limited_swap { "LimitedSwap" } else { "NoSwap" }},
+        "localStorageCapacityIsolation": settings.local_storage,
+        "failSwapOn": settings.fail_swap_on, "failCgroupV1": settings.fail_cgroup_v1,
+        "protectKernelDefaults": settings.protect_kernel,
+    });
+    match &config.document {
+        // A field that a flag overrules stands as the flag has it.
+        Some(document) => patch::merge::apply(document.value().clone(), &in_force_over(document.value(), in_force)),
+        None => in_force,
+    }
+}
+
+/// The values in force, but as the document writes it where both mean the same amount.
+fn in_force_over(written: &Value, in_force: Value) -> Value {
+    const AS_WRITTEN: [&str; 2] = ["containerLogMaxSize", "enforceNodeAllocatable"];
+    let mut shown = in_force;
+    for name in AS_WRITTEN.iter().filter(|name| !written[**name].is_null()) {
+        shown[*name] = written[*name].clone();
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        configuration::{Document, settings::Settings},
+        pod::fixture,
+    };
+
+    #[test]
+    fn times_are_written_as_go_writes_them() {
+        let check = |millis: u64, expected: &str| assert_eq!(time(Duration::from_millis(millis)), expected);
+        check(0, "0s");
+        check(250, "250ms");
+        check(10_000, "10s");
+        check(300_000, "5m0s");
+        check(3_661_500, "1h1m1.5s");
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_shown_with_what_counts_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubelet = fixture::kubelet(folder.path(), runtime::fake::Fake::default(), |_, _| None);
+        assert_eq!(config(&kubelet.config)["containerLogMaxFiles"], 5);
+        let written = json!({"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "containerLogMaxSize": "256Ki", "kubeReserved": {"cpu": "1"}, "maxPods": 7});
+        let document = Document::new(written).unwrap();
+        let settings = Settings::of(document.value()).unwrap();
+        let mut given = std::sync::Arc::into_inner(kubelet).unwrap().config;
+        (given.settings, given.document) = (settings, Some(document));
+        let shown = config(&given);
+        assert_eq!((&shown["containerLogMaxSize"], &shown["kubeReserved"]["cpu"]), (&json!("256Ki"), &json!("1")));
+        assert_eq!((&shown["maxPods"], &shown["nodeStatusReportFrequency"]), (&json!(110), &json!("5m0s")));
+    }
+}
