@@ -27,7 +27,7 @@ pub async fn answer(kubelet: &Arc<Kubelet>, (namespace, pod, name): (&str, &str,
     };
     let engine = &kubelet.config.runtime;
     let failed = |code, why: &str| text(code, format!("checkpointing of {namespace}/{pod}/{name} failed ({why})\n"));
-    let running = match running::observe(&**engine, desired.uid()).await {
+    let running = match running::observe(&kubelet.config, desired.uid()).await {
         Ok(running) => running,
         Err(error) => return failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     };
