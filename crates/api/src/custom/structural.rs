@@ -36,7 +36,7 @@ pub struct Structural {
     pub(super) more: Option<Box<More>>,
 }
 
-/// What few places of a schema say.
+/// The keywords that few places of a schema have.
 #[derive(Debug, Clone, Default)]
 pub struct More {
     pub default: Option<Value>,
