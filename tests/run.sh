@@ -46,6 +46,7 @@ run "Go clients" ./go-client.sh
 run "features" ./features.sh
 run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
+run "cluster DNS" ./dns.sh
 run "volumes" ./volumes.sh
 run "devices" ./devices.sh
 run "CSI drivers" ./csi.sh
