@@ -47,6 +47,7 @@ run "Python and JavaScript clients" ./other-clients.sh
 run "features" ./features.sh
 run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
+run "cluster DNS" ./dns.sh
 run "volumes" ./volumes.sh
 run "devices" ./devices.sh
 run "CSI drivers" ./csi.sh

@@ -54,12 +54,21 @@ impl Caches {
 
     /// The cache of those objects of a kind that a field selector takes, such as `spec.nodeName=n1`.
     pub fn selected<K: Kind>(&self, field_selector: &str) -> Arc<Cache<K>> {
-        let id = (TypeId::of::<K>(), field_selector.to_owned());
+        let mut collection = Collection::all(Resource::of::<K>(), Form::Whole);
+        collection.fields = field_selector.to_owned();
+        self.collection(collection)
+    }
+
+    /// The cache of one object. Its reader needs rights to this name in this namespace alone.
+    pub fn one<K: Kind>(&self, namespace: &str, name: &str) -> Arc<Cache<K>> {
+        self.collection(Collection::one(Resource::of::<K>(), namespace, name))
+    }
+
+    fn collection<K: Kind>(&self, collection: Collection) -> Arc<Cache<K>> {
+        let id = (TypeId::of::<K>(), format!("{}/{}", collection.namespace, collection.fields));
         let mut caches = self.inner.caches.lock();
         let any = caches.entry(id).or_insert_with(|| {
             let cache = Arc::new(Cache::<K>::default());
-            let mut collection = Collection::all(Resource::of::<K>(), Form::Whole);
-            collection.fields = field_selector.to_owned();
             self.inner.reflectors.lock().push(keep(self.client.clone(), collection, cache.clone()));
             cache
         });

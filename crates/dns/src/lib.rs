@@ -1,29 +1,31 @@
-//! Cluster DNS: names of Services and Pods after the Kubernetes DNS specification (1.1.0), everything else forwarded.
+//! Cluster DNS: names of Services and Pods after the Kubernetes DNS specification (1.1.0), and whatever else a Corefile
+//! says, in CoreDNS' own language.
 //!
-//! [`records`] says which records a Service has (pure), [`zone`] holds them all and answers (pure), [`reply`] makes packets
-//! of it (pure), [`server`] listens, [`forward`] asks the node's own resolvers. Only this node and the cluster's Pods are answered.
-//! Reads: Service, EndpointSlice. Upstream counterpart: CoreDNS with the kubernetes, forward and cache plugins.
+//! [`corefile`] reads it (pure), [`cluster`] is what the cluster's names follow from (pure), [`follow`] keeps both as the
+//! API has them. [`server`] listens, [`reply`] makes questions of packets and packets of answers (pure), [`plugins`]
+//! answers. Only this node and the cluster's Pods are answered.
+//! Upstream counterpart: CoreDNS with the plugins of kubeadm's Corefile, and those that stub domains need.
 
-pub mod forward;
-pub mod records;
+pub mod cluster;
+pub mod corefile;
+mod figures;
+mod follow;
+mod pages;
+pub mod plugins;
+pub mod question;
 pub mod reply;
 pub mod server;
-pub mod zone;
 
 use std::{
-    collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::Arc,
 };
 
-use client::{
-    Caches, Key,
-    slices::{Changed, Services},
-};
+use client::{Caches, EventRecorder};
 use parking_lot::RwLock;
 
-use crate::zone::Zone;
+use crate::{cluster::Cluster, follow::Corefile, plugins::Around};
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -39,6 +41,20 @@ pub struct Config {
     pub own_addresses: Vec<IpAddr>,
 }
 
+impl Config {
+    /// The node's resolv.conf, without the resolvers that are cluster DNS itself.
+    fn resolv_conf_without_us(&self) -> String {
+        let text = std::fs::read_to_string(&self.resolv_conf).unwrap_or_default();
+        let ours = |line: &&str| {
+            corefile::values::resolvers(line).iter().any(|r| *r == self.listen || self.own_addresses.contains(&r.ip()))
+        };
+        for line in text.lines().filter(ours) {
+            tracing::warn!(line, file = %self.resolv_conf.display(), "this resolver is cluster DNS itself, left out");
+        }
+        text.lines().filter(|line| !ours(line)).collect::<Vec<_>>().join("\n")
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum DnsError {
     #[error("cluster DNS cannot listen on {address}: {source}")]
@@ -49,56 +65,41 @@ pub enum DnsError {
 
 /// Cluster DNS with its sockets, not answering yet.
 pub struct Dns {
-    zone: Arc<RwLock<Zone>>,
+    corefile: Corefile,
     server: server::Server,
 }
 
-/// Takes the sockets, so that whatever is in the way is known before the node counts as ready.
-pub async fn bind(config: &Config) -> Result<Dns, DnsError> {
-    let zone = Zone::new(&config.domain).ok_or_else(|| DnsError::Domain(config.domain.clone()))?;
-    let zone = Arc::new(RwLock::new(zone));
-    Ok(Dns { server: server::Server::bind(config, zone.clone()).await?, zone })
+/// Takes the sockets, so that whatever is in the way is known before the node counts as ready. What is wrong in a Corefile
+/// is told with `events`.
+pub async fn bind(config: &Config, events: EventRecorder) -> Result<Dns, DnsError> {
+    let domain = corefile::values::name(&config.domain).ok().filter(|d| !d.is_empty());
+    let domain = domain.ok_or_else(|| DnsError::Domain(config.domain.clone()))?;
+    let around = Around {
+        cluster: Arc::new(RwLock::new(Cluster::new())),
+        own: config.own_addresses.clone(),
+        figures: Arc::default(),
+    };
+    let figures = around.figures.clone();
+    let config = Config { domain, ..config.clone() };
+    let corefile = Corefile::standard(&config, around, events).map_err(|_| DnsError::Domain(config.domain.clone()))?;
+    let server = server::Server::bind(&config, corefile.chains.clone(), figures).await?;
+    Ok(Dns { corefile, server })
 }
 
 impl Dns {
+    /// Where it listens.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.server.address()
+    }
+
     /// Answers until cancelled.
     pub async fn run(self, caches: Caches) {
+        let cluster = self.corefile.around.cluster.clone();
         tokio::select! {
-            () = follow(caches, self.zone) => {}
+            () = follow::services(&caches, &cluster) => {}
+            () = follow::namespaces(&caches, &cluster) => {}
+            () = self.corefile.follow(&caches) => {}
             () = self.server.serve() => {}
-        }
-    }
-}
-
-/// Keeps the zone as the API has it.
-async fn follow(caches: Caches, zone: Arc<RwLock<Zone>>) {
-    let mut services = Services::follow(&caches);
-    services.synced().await;
-    let mut changed = Changed::Any;
-    loop {
-        let keys: BTreeSet<Key> = match changed {
-            Changed::These(keys) => keys,
-            Changed::Any => services.keys().into_iter().chain(zone.read().owners()).collect(),
-        };
-        for key in keys {
-            let records = services.get(&key).map(|(service, slices)| records::of(&service, &slices));
-            zone.write().set(&key, records.unwrap_or_default());
-        }
-        changed = services.changed().await;
-    }
-}
-
-/// The reverse-lookup name of an address: `7.0.96.10.in-addr.arpa`.
-pub(crate) fn reverse_name(address: IpAddr) -> String {
-    match address {
-        IpAddr::V4(v4) => {
-            let [a, b, c, d] = v4.octets();
-            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
-        }
-        IpAddr::V6(v6) => {
-            let nibbles = v6.octets().into_iter().rev().flat_map(|b| [b & 0xf, b >> 4]);
-            let dotted: Vec<String> = nibbles.map(|n| format!("{n:x}")).collect();
-            format!("{}.ip6.arpa", dotted.join("."))
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The sockets: questions over UDP and TCP, bounded in number, answered to this node and the cluster's Pods only.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
-
-use hickory_proto::{
-    op::{Message, MessageType, OpCode, Query},
-    rr::RecordType,
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
 };
+
+use hickory_proto::op::Message;
 use listener::{Accepted, Bounds, Listener, Places};
 use parking_lot::RwLock;
 use tokio::{
@@ -13,12 +14,7 @@ use tokio::{
     net::{TcpListener, TcpStream, UdpSocket},
 };
 
-use crate::{
-    Config, DnsError,
-    forward::Outside,
-    reply::{self, Reply},
-    zone::Zone,
-};
+use crate::{Config, DnsError, figures::Figures, plugins::Chains, reply};
 
 /// Questions in work at once, in all and of one client; more are dropped, and their clients ask again.
 const IN_WORK: (usize, usize) = (1024, 256);
@@ -34,26 +30,37 @@ pub struct Server {
 }
 
 struct Context {
-    zone: Arc<RwLock<Zone>>,
-    outside: Outside,
+    /// The chains in force: a new Corefile puts others in their place.
+    chains: Arc<RwLock<Arc<Chains>>>,
+    figures: Arc<Figures>,
     clients: Vec<ipnet::IpNet>,
     own: IpAddr,
     in_work: Arc<Places>,
 }
 
 impl Server {
-    pub async fn bind(config: &Config, zone: Arc<RwLock<Zone>>) -> Result<Self, DnsError> {
+    pub async fn bind(
+        config: &Config,
+        chains: Arc<RwLock<Arc<Chains>>>,
+        figures: Arc<Figures>,
+    ) -> Result<Self, DnsError> {
         let failed = |source| DnsError::Listen { address: config.listen, source };
         let udp = Arc::new(UdpSocket::bind(config.listen).await.map_err(failed)?);
-        let tcp = TcpListener::bind(config.listen).await.map_err(failed)?;
+        // One port for both, also where the kernel chooses it.
+        let tcp = TcpListener::bind(udp.local_addr().map_err(failed)?).await.map_err(failed)?;
         let context = Context {
-            zone,
-            outside: Outside::new(&config.resolv_conf, config.listen, &config.own_addresses),
+            chains,
+            figures,
             clients: config.clients.clone(),
             own: config.listen.ip(),
             in_work: Places::new(IN_WORK.0, IN_WORK.1),
         };
         Ok(Server { udp, tcp, context: Arc::new(context) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.udp.local_addr()
     }
 
     /// Answers for ever.
@@ -69,10 +76,10 @@ async fn serve_udp(socket: Arc<UdpSocket>, context: Arc<Context>) {
         if !context.may_ask(from.ip()) {
             continue;
         }
-        let question = match reply::parse(&buffer[..length]) {
-            Ok(question) => question,
+        let asked = match reply::parse(&buffer[..length]) {
+            Ok(asked) => asked,
             Err(error) => {
-                if let Some(bytes) = error.and_then(|e| reply::encode(&e, 512)) {
+                if let Some(bytes) = error.and_then(|e| reply::encode(*e, 512)) {
                     let _ = socket.try_send_to(&bytes, from);
                 }
                 continue;
@@ -81,8 +88,8 @@ async fn serve_udp(socket: Arc<UdpSocket>, context: Arc<Context>) {
         let Ok(place) = context.in_work.take(&from.ip()) else { continue };
         let (socket, context) = (socket.clone(), context.clone());
         tokio::spawn(async move {
-            let answer = context.answer(&question, false).await;
-            if let Some(bytes) = reply::encode(&answer, reply::udp_limit(&question)) {
+            let answer = context.answer(&asked, length, from, false).await;
+            if let Some(bytes) = reply::encode(answer, reply::udp_limit(&asked)) {
                 // The asker may be gone; it asks again if it is not.
                 let _ = socket.send_to(&bytes, from).await;
             }
@@ -100,25 +107,25 @@ async fn serve_tcp(listener: TcpListener, context: Arc<Context>) {
         }
         let context = context.clone();
         tokio::spawn(async move {
-            let _ = converse(socket, address.ip(), &context).await;
+            let _ = converse(socket, address, &context).await;
             drop(place);
         });
     }
 }
 
 /// One TCP connection: question after question, each with its length in front.
-async fn converse(mut stream: TcpStream, from: IpAddr, context: &Context) -> std::io::Result<()> {
+async fn converse(mut stream: TcpStream, from: SocketAddr, context: &Context) -> std::io::Result<()> {
     loop {
         let length = clock::timeout(IDLE, stream.read_u16()).await??;
         let mut buffer = vec![0; usize::from(length)];
         clock::timeout(IDLE, stream.read_exact(&mut buffer)).await??;
-        let Ok(_place) = context.in_work.take(&from) else { return Ok(()) };
+        let Ok(_place) = context.in_work.take(&from.ip()) else { return Ok(()) };
         let answer = match reply::parse(&buffer) {
-            Ok(question) => context.answer(&question, true).await,
+            Ok(asked) => context.answer(&asked, buffer.len(), from, true).await,
             Err(Some(error)) => *error,
             Err(None) => return Ok(()),
         };
-        let Some(bytes) = reply::encode(&answer, usize::from(u16::MAX)) else { return Ok(()) };
+        let Some(bytes) = reply::encode(answer, usize::from(u16::MAX)) else { return Ok(()) };
         let length = u16::try_from(bytes.len()).map_err(std::io::Error::other)?;
         clock::timeout(IDLE, stream.write_u16(length)).await??;
         clock::timeout(IDLE, stream.write_all(&bytes)).await??;
@@ -130,29 +137,15 @@ impl Context {
         from.is_loopback() || from == self.own || self.clients.iter().any(|net| net.contains(&from))
     }
 
-    async fn answer(&self, question: &Message, over_tcp: bool) -> Message {
+    async fn answer(&self, asked: &Message, size: usize, from: SocketAddr, over_tcp: bool) -> Message {
         waypoint::dns::answer("question");
-        let decided = reply::reply(question, &self.zone.read());
-        match decided {
-            Reply::Done(mut response) => {
-                if response.answers.len() > 1 && !response.answers.iter().any(|r| r.record_type() == RecordType::CNAME)
-                {
-                    // Clients take the first: each gets another first.
-                    let by = clock::random_range(0..response.answers.len() as u64) as usize;
-                    response.answers.rotate_left(by);
-                }
-                *response
-            }
-            Reply::Follow { mut response, target } => {
-                let mut onward = Message::new(question.metadata.id, MessageType::Query, OpCode::Query);
-                onward.metadata.recursion_desired = true;
-                onward.add_queries(question.queries.iter().map(|q| Query::query(target.clone(), q.query_type())));
-                let there = self.outside.ask(&onward, over_tcp).await;
-                response.metadata.response_code = there.metadata.response_code;
-                response.add_answers(there.answers);
-                *response
-            }
-            Reply::Forward => self.outside.ask(question, over_tcp).await,
-        }
+        let question = match reply::question(asked, size, from, over_tcp) {
+            Ok(question) => question,
+            Err(response) => return *response,
+        };
+        let chains = self.chains.read().clone();
+        let answer = chains.answer(question.clone()).await;
+        self.figures.answered(&question, &answer);
+        reply::message(asked, answer)
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use api::features::Features;
-use client::{Caches, Client, Key};
+use client::{Caches, Client, EventRecorder, Key};
 use files::modes;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node as ApiNode;
@@ -286,8 +286,10 @@ async fn start(
             own_addresses: vec![own],
         };
         let caches = Caches::new(cluster.dns_client);
+        // The node whose DNS does not follow a Corefile tells what is wrong in it.
+        let events = EventRecorder::new(cluster.node_client.clone(), "coredns", Some(&name));
         let advise = |e| anyhow::anyhow!("{e}; choose another port with --dns-port");
-        let server = dns::bind(&config).await.map_err(advise)?;
+        let server = dns::bind(&config, events).await.map_err(advise)?;
         tasks.spawn(server.run(caches));
     }
     // A part that fails before the node is ready would keep it from ever being.

@@ -1,6 +1,6 @@
 //! The cluster DNS Service: its fixed address, and as endpoints every node that runs DNS, because each node answers its
 //! own Pods. A node says with an annotation at which port it does.
-//! Reads: Node. Writes: Service `kube-system/kube-dns` and its EndpointSlices, and the rights of its readers.
+//! Reads: Node. Writes: Service `kube-system/kube-dns` and its EndpointSlices, and the rights of those who answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use json::{Value, json};
 use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice};
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
-use crate::control_plane::objects::{apply, bind_cluster_role, subject};
+use crate::control_plane::objects::{apply, bind_cluster_role, role_and_binding, subject};
 
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-dns";
@@ -71,7 +71,9 @@ async fn news(changes: &mut Receiver<Change<Node>>, v6: bool) {
 
 async fn write(client: &Client, address: IpAddr, slices: &BTreeMap<String, Value>) -> Result<(), client::Error> {
     let binding = bind_cluster_role(ROLE, ROLE, subject("User", USER));
-    for object in [&role(), &binding, &service(address)].into_iter().chain(slices.values()) {
+    let corefile = role_and_binding(NAMESPACE, ROLE, read_corefile(), subject("User", USER));
+    let mine = [&role(), &binding, &service(address)];
+    for object in mine.into_iter().chain(&corefile).chain(slices.values()) {
         apply(client, object).await?;
     }
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
@@ -88,10 +90,15 @@ fn role() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE},
         "rules": [
-            {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]},
+            {"apiGroups": [""], "resources": ["namespaces", "pods", "services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
         ],
     })
+}
+
+/// The right to follow the ConfigMap with the Corefile.
+pub fn read_corefile() -> Value {
+    json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["coredns"], "verbs": ["get", "list", "watch"]})
 }
 
 fn service(address: IpAddr) -> Value {

@@ -12,7 +12,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use network::overlay::plan::Mode;
 
 use crate::{
-    control_plane::objects::{apply, bind_cluster_role, remove, role_and_binding, subject},
+    control_plane::{
+        cluster_dns::read_corefile,
+        objects::{apply, bind_cluster_role, remove, role_and_binding, subject},
+    },
     flags::{
         options::{self, ControlPlane},
         ranges,
@@ -137,6 +140,7 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
         subject("User", "system:anonymous"),
     ));
     all.extend(role_and_binding(SETTINGS_NAMESPACE, "skiff:cluster-settings", get(SETTINGS), subject("Group", NODES)));
+    all.extend(role_and_binding(SETTINGS_NAMESPACE, "skiff:corefile", read_corefile(), subject("Group", NODES)));
     let map = |namespace: &str, name: &str, data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data});
     all.push(map(SETTINGS_NAMESPACE, SETTINGS, settings.data()));
     all.push(map(INFO_NAMESPACE, INFO, json!({"kubeconfig": kubeconfig(server, authority)})));

@@ -51,6 +51,8 @@ pub fn dns(desired: &DesiredPod, cluster: &[String], domain: &str, host: &Dns) -
     }
     let mut seen = std::collections::BTreeSet::new();
     dns.searches.retain(|s| seen.insert(s.clone()));
+    seen.clear();
+    dns.servers.retain(|s| seen.insert(s.clone()));
     dns.servers.truncate(3);
     dns
 }
@@ -149,7 +151,7 @@ mod tests {
         check(r#"{"containers": [], "hostNetwork": true}"#, of_host);
         check(r#"{"containers": [], "hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"}"#, cluster);
         check(r#"{"containers": [], "dnsPolicy": "Default"}"#, of_host);
-        let own = r#""dnsConfig": {"nameservers": ["1.1.1.1"], "searches": ["x"], "options": [{"name": "ndots", "value": "2"}, {"name": "debug"}]}"#;
+        let own = r#""dnsConfig": {"nameservers": ["1.1.1.1", "1.1.1.1"], "searches": ["x"], "options": [{"name": "ndots", "value": "2"}, {"name": "debug"}]}"#;
         check(
             &format!(r#"{{"containers": [], "dnsPolicy": "None", {own}}}"#),
             (&["1.1.1.1"], &["x"], &["ndots:2", "debug"]),
