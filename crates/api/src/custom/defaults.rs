@@ -39,11 +39,11 @@ pub fn default(value: &mut Value, schema: &Structural) {
     };
     match value {
         Value::Object(map) => {
-            for (name, of) in &schema.properties {
+            for (name, of) in schema.properties.iter() {
                 if let Some(default) = &of.default
                     && !map.contains_key(name)
                 {
-                    map.insert(json::Key::of(name), default.clone());
+                    map.insert(name.clone(), default.clone());
                 }
             }
             for (name, value) in map {

@@ -1,8 +1,9 @@
 //! The structural schema of one version, as objects are defaulted, pruned and checked by it. What is only text is left out.
 
-use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::LazyLock;
 
-use json::Value;
+use json::{Key, Value};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
@@ -13,6 +14,9 @@ use crate::rules::cel::typed::escaped;
 use crate::validation::field::Path;
 
 /// One place of a schema. In the parts of `all`, `any`, `one` and `not` only what says something about values is set.
+///
+/// There are hundreds of places in a schema, and of most only the type and the fields are said: the rest ([`More`]) stands
+/// apart, and takes no memory where there is none.
 #[derive(Debug, Clone, Default)]
 pub struct Structural {
     /// Empty where any type will do.
@@ -23,10 +27,18 @@ pub struct Structural {
     /// `x-kubernetes-embedded-resource`
     pub embedded: bool,
     pub int_or_string: bool,
-    pub default: Option<Value>,
-    pub properties: BTreeMap<Box<str>, Structural>,
+    /// Expressions see its values as the JSON that they are.
+    pub plain: bool,
+    pub properties: Properties,
     pub additional: Option<Additional>,
     pub items: Option<Box<Structural>>,
+    pub(super) more: Option<Box<More>>,
+}
+
+/// What few places of a schema say.
+#[derive(Debug, Clone, Default)]
+pub struct More {
+    pub default: Option<Value>,
     /// `atomic`, `set`, `map` or nothing.
     pub list_type: Box<str>,
     pub list_keys: Box<[Box<str>]>,
@@ -43,8 +55,56 @@ pub struct Structural {
     pub one: Box<[Structural]>,
     pub not: Option<Box<Structural>>,
     pub rules: Box<[ValidationRule]>,
-    /// Expressions see its values as the JSON that they are.
-    pub plain: bool,
+}
+
+/// The rest of a place reads as if it stood in it.
+impl Deref for Structural {
+    type Target = More;
+
+    fn deref(&self) -> &More {
+        static NONE: LazyLock<More> = LazyLock::new(More::default);
+        self.more.as_deref().unwrap_or_else(|| &NONE)
+    }
+}
+
+/// The fields that a schema declares, by name. They are made once: a list takes a fraction of the memory of a map.
+#[derive(Debug, Clone, Default)]
+pub struct Properties(Box<[(Key, Structural)]>);
+
+impl Properties {
+    pub fn get(&self, name: &str) -> Option<&Structural> {
+        let at = self.0.binary_search_by(|(own, _)| own.as_str().cmp(name)).ok()?;
+        Some(&self.0[at].1)
+    }
+
+    pub fn contains_key(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// In the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Structural)> {
+        self.0.iter().map(|(name, of)| (name, of))
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Structural> {
+        self.0.iter().map(|(_, of)| of)
+    }
+}
+
+impl FromIterator<(Key, Structural)> for Properties {
+    fn from_iter<I: IntoIterator<Item = (Key, Structural)>>(fields: I) -> Self {
+        let mut fields: Vec<_> = fields.into_iter().collect();
+        fields.sort_by(|a, b| a.0.cmp(&b.0));
+        Properties(fields.into())
+    }
 }
 
 /// What holds for fields that have no schema of their own.
@@ -63,7 +123,7 @@ impl Additional {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
     pub maximum: Option<f64>,
     pub minimum: Option<f64>,
@@ -108,24 +168,11 @@ impl Structural {
             open: schema.x_kubernetes_preserve_unknown_fields == Some(true),
             embedded: schema.x_kubernetes_embedded_resource == Some(true),
             int_or_string: schema.x_kubernetes_int_or_string == Some(true),
-            default: schema.default.as_ref().map(|json| Value::from(&json.0)),
-            properties: properties.map(|(name, of)| (name.as_str().into(), Structural::of(of))).collect(),
+            plain: false,
+            properties: properties.map(|(name, of)| (Key::of(name), Structural::of(of))).collect(),
             additional,
             items,
-            list_type: text(schema.x_kubernetes_list_type.as_ref()),
-            list_keys: texts(schema.x_kubernetes_list_map_keys.as_ref()),
-            limits: limits(schema),
-            required: texts(schema.required.as_ref()),
-            allowed: schema.enum_.iter().flatten().map(|json| Value::from(&json.0)).collect(),
-            pattern: schema.pattern.as_deref().filter(|p| !p.is_empty()).map(Pattern::new),
-            format: schema.format.as_deref().filter(|f| formats::is_known(f)).map(Into::into),
-            shown_format: text(schema.format.as_ref()),
-            all: parts(schema.all_of.as_ref()),
-            any: parts(schema.any_of.as_ref()),
-            one: parts(schema.one_of.as_ref()),
-            not: schema.not.as_ref().map(|not| Box::new(Structural::of(not))),
-            rules: schema.x_kubernetes_validations.iter().flatten().cloned().collect(),
-            plain: false,
+            more: More::of(schema),
         };
         structural.plain = structural.is_plain();
         structural
@@ -188,6 +235,38 @@ impl Structural {
         f(self);
         let below = self.properties.values().chain(self.items.as_deref()).chain(self.values());
         below.for_each(|part| part.visit(f));
+    }
+}
+
+impl More {
+    /// `None` where the schema says nothing of this.
+    fn of(schema: &JSONSchemaProps) -> Option<Box<More>> {
+        let more = More {
+            default: schema.default.as_ref().map(|json| Value::from(&json.0)),
+            list_type: text(schema.x_kubernetes_list_type.as_ref()),
+            list_keys: texts(schema.x_kubernetes_list_map_keys.as_ref()),
+            limits: limits(schema),
+            required: texts(schema.required.as_ref()),
+            allowed: schema.enum_.iter().flatten().map(|json| Value::from(&json.0)).collect(),
+            pattern: schema.pattern.as_deref().filter(|p| !p.is_empty()).map(Pattern::new),
+            format: schema.format.as_deref().filter(|f| formats::is_known(f)).map(Into::into),
+            shown_format: text(schema.format.as_ref()),
+            all: parts(schema.all_of.as_ref()),
+            any: parts(schema.any_of.as_ref()),
+            one: parts(schema.one_of.as_ref()),
+            not: schema.not.as_ref().map(|not| Box::new(Structural::of(not))),
+            rules: schema.x_kubernetes_validations.iter().flatten().cloned().collect(),
+        };
+        (!more.is_none()).then(|| Box::new(more))
+    }
+
+    fn is_none(&self) -> bool {
+        let More { default, list_type, list_keys, limits, required, allowed, .. } = self;
+        let More { pattern, format, shown_format, all, any, one, not, rules, .. } = self;
+        let parts = [all, any, one].into_iter().all(|parts| parts.is_empty());
+        let words = list_type.is_empty() && shown_format.is_empty() && list_keys.is_empty() && required.is_empty();
+        let checks = pattern.is_none() && format.is_none() && not.is_none() && allowed.is_empty() && rules.is_empty();
+        parts && words && checks && default.is_none() && *limits == Limits::default()
     }
 }
 

@@ -149,7 +149,11 @@ impl Rules {
         let part = |of: &Structural| Rules::of(of, of.embedded);
         let rules = Rules {
             own,
-            properties: schema.properties.iter().filter_map(|(name, of)| Some((name.clone(), part(of)?))).collect(),
+            properties: schema
+                .properties
+                .iter()
+                .filter_map(|(name, of)| Some((name.as_str().into(), part(of)?)))
+                .collect(),
             values: schema.values().and_then(part).map(Box::new),
             items: schema.items.as_deref().and_then(part).map(Box::new),
         };

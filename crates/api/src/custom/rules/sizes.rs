@@ -91,7 +91,7 @@ fn object(schema: &Structural, whole: bool) -> Extent {
     let (mut sizes, mut least) = (Sizes::default(), 2);
     for (name, of) in own.chain(added) {
         let Some(extent) = Extent::of(of, of.embedded) else { continue };
-        if schema.required.contains(name) && of.default.is_none() {
+        if schema.required.iter().any(|required| **required == **name) && of.default.is_none() {
             least += name.len() as u64 + extent.least + 4;
         }
         if let Some(spelled) = escaped(name) {
@@ -106,7 +106,7 @@ fn metadata() -> Structural {
     let text = || Structural { ty: "string".into(), ..Structural::default() };
     let object = |properties: Vec<(&str, Structural)>| Structural {
         ty: "object".into(),
-        properties: properties.into_iter().map(|(name, of)| (name.into(), of)).collect(),
+        properties: properties.into_iter().map(|(name, of)| (json::Key::of(name), of)).collect(),
         ..Structural::default()
     };
     let names = object(vec![("name", text()), ("generateName", text())]);

@@ -30,7 +30,7 @@ fn walk(schema: &Structural, path: &Path, errors: &mut Errors) {
     if let Some(items) = &schema.items {
         walk(items, &path.child("items"), errors);
     }
-    for (name, of) in &schema.properties {
+    for (name, of) in schema.properties.iter() {
         walk(of, &path.child("properties").key(name), errors);
     }
 }
