@@ -232,7 +232,59 @@ fn bodies(to: &mut Sorted<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use json::json;
+
+    use super::*;
+    use crate::kind::Target;
+
+    /// Upstream's strategies differ in this from kind to kind.
+    #[test]
+    fn a_write_of_the_status_leaves_of_the_metadata_what_upstream_leaves() {
+        let mut all = Sorted {
+            features: Features::default(),
+            runtime_config: &RuntimeConfig::default(),
+            served: Vec::new(),
+            unserved: Vec::new(),
+            warnings: Vec::new(),
+        };
+        resources(&mut all);
+        const FIELDS: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
+        let mut stays: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let kinds: Vec<_> = all.served.iter().chain(&all.unserved).filter(|d| d.status).collect();
+        for definition in &kinds {
+            let object = |text: &str| {
+                let owner = json!({"apiVersion": "v1", "kind": "K", "name": text, "uid": text});
+                json!({"metadata": {"name": "a", "labels": {"l": text}, "annotations": {"a": text}, "finalizers": [text],
+                    "ownerReferences": [owner]}, "spec": {}, "status": {}})
+            };
+            let (old, mut new) = (object("old"), object("new"));
+            definition.strategy.prepare_update(&mut new, &old, Target::Status);
+            let kept = FIELDS.into_iter().filter(|field| new["metadata"][*field] == old["metadata"][*field]);
+            let kept: BTreeSet<&str> = kept.collect();
+            if !kept.is_empty() {
+                stays.entry(&definition.plural).or_default().extend(kept);
+            }
+        }
+        let whole = [
+            "apiservices",
+            "devicetaintrules",
+            "flowschemas",
+            "podcertificaterequests",
+            "prioritylevelconfigurations",
+            "resourceclaims",
+            "servicecidrs",
+            "storageversionmigrations",
+            "storageversions",
+            "validatingadmissionpolicies",
+            "volumeattachments",
+        ];
+        let whole = whole.into_iter().map(|plural| (plural, BTreeSet::from(FIELDS)));
+        let parts = [("deployments", BTreeSet::from(["labels"])), ("pods", BTreeSet::from(["ownerReferences"]))];
+        assert_eq!(stays, whole.chain(parts).collect());
+        assert!(kinds.len() > 35, "{} kinds have a status", kinds.len());
+    }
 
     /// The README tells users about these kinds before they meet the warning.
     #[test]

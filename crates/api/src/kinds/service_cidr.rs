@@ -5,13 +5,14 @@ use ipnet::IpNet;
 use json::Value;
 use k8s_openapi::api::networking::v1::{ServiceCIDR, ServiceCIDRSpec};
 
-use crate::kind::{Kind, Target, age, col, name};
+use crate::kind::{Kind, StatusMetadata, Target, age, col, name};
 use crate::rules::ip;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 
 pub const SERVICE_CIDR: Kind<ServiceCIDR> = Kind {
     status: true,
+    status_metadata: StatusMetadata::Stays,
     status_on_create: true,
     validate: Some(validate),
     validate_update: Some(validate_update),

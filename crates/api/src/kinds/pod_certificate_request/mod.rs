@@ -10,7 +10,7 @@ use json::Value;
 use k8s_openapi::api::certificates::v1beta1::{PodCertificateRequest, PodCertificateRequestSpec};
 
 use crate::features::Feature;
-use crate::kind::{Kind, Target, col, label, name};
+use crate::kind::{Kind, StatusMetadata, Target, col, label, name};
 use crate::kinds::certificate_signing_request::signer_name;
 use crate::meta::field_text;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -21,6 +21,7 @@ use possession::Wrong;
 pub const POD_CERTIFICATE_REQUEST: Kind<PodCertificateRequest> = Kind {
     gate: Some(Feature::PodCertificateRequest),
     status: true,
+    status_metadata: StatusMetadata::Stays,
     unconditional_update: false,
     default: Some(|request| {
         request.spec.max_expiration_seconds.get_or_insert(USUAL_SECONDS);

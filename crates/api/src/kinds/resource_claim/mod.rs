@@ -93,6 +93,7 @@ pub const RESOURCE_SLICE: Kind<ResourceSlice> = Kind {
 pub const DEVICE_TAINT_RULE: Kind<DeviceTaintRule> = Kind {
     gate: Some(Feature::DRADeviceTaintRules),
     status: true,
+    status_metadata: StatusMetadata::Stays,
     generation: Generation::CountsChangesOf("spec"),
     stamped: &["spec.taint.timeAdded"],
     validate: Some(taint_rule::validate),
