@@ -31,6 +31,16 @@ pub const NODE: Kind<Node> = Kind {
     default: Some(default),
     validate: Some(validate),
     validate_update: Some(validate_update),
+    warnings: Some(|node, _| {
+        let spec = node.spec.as_ref();
+        let removed = spec.is_some_and(|spec| spec.config_source.is_some());
+        let unused = spec.and_then(|spec| spec.external_id.as_deref()).is_some_and(|id| !id.is_empty());
+        let told = [
+            (removed, "spec.configSource: the feature is removed"),
+            (unused, "spec.externalID: this field is deprecated, and is unused by Kubernetes"),
+        ];
+        told.into_iter().filter(|(told, _)| *told).map(|(_, text)| text.to_owned()).collect()
+    }),
     validate_status: Some(|new, old| {
         let (new, old) = (declared_feature::of_node(new), declared_feature::of_node(old));
         if new == old { Errors::new() } else { declared_features(&new) }

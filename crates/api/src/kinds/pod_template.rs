@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodTemplate;
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, col, name};
 use crate::kinds::pod::validate::validate_template;
-use crate::kinds::pod::{defaults, gated};
+use crate::kinds::pod::{defaults, gated, warnings};
 use crate::validation::field::Path;
 
 pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
@@ -21,6 +21,10 @@ pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
     validate: Some(|object| {
         let template = object.template.as_ref();
         template.map(|t| validate_template(t, &Path::new("template"))).unwrap_or_default()
+    }),
+    warnings: Some(|object, _| {
+        let template = object.template.as_ref();
+        template.map(|template| warnings::of_template(template, &Path::new("template"))).unwrap_or_default()
     }),
     columns: &[
         name(),

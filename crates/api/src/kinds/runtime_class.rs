@@ -4,6 +4,7 @@ use json::Value;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
 use crate::kind::{Kind, age, col, name};
+use crate::rules::node_label;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
 use crate::validation::object_meta::invalid;
@@ -17,6 +18,11 @@ pub const RUNTIME_CLASS: Kind<RuntimeClass> = Kind {
     validate_update: Some(|new, old, _| {
         let fixed = || FieldError::invalid(&Path::new("handler"), &new.handler, "field is immutable");
         if new.handler == old.handler { Errors::new() } else { vec![fixed()] }
+    }),
+    warnings: Some(|class, _| {
+        let labels = class.scheduling.iter().flat_map(|s| s.node_selector.iter().flatten());
+        let place = Path::new("scheduling").child("nodeSelector");
+        labels.filter_map(|(label, _)| Some(format!("{place}: {}", node_label::deprecated(label)?))).collect()
     }),
     columns: &[
         name(),

@@ -70,10 +70,13 @@ pub(crate) const fn selected<T: Workload>() -> Column<T> {
     wide("Selector", "The labels that its Pods have.", |w, _| Value::from(w.selector_text()))
 }
 
-/// Warnings about a template that is valid but hardly meant.
-fn warnings<T: Workload>(new: &T, _old: Option<&T>) -> Vec<String> {
-    let path = Path::new("spec").child("template").child("spec");
-    new.pod_spec().map(|spec| crate::kinds::pod::spec_warnings(spec, &path)).unwrap_or_default()
+/// Warnings about a template that is valid but hardly meant, for those who write the spec.
+fn warnings<T: Workload + Metadata<Ty = ObjectMeta>>(new: &T, old: Option<&T>) -> Vec<String> {
+    if old.is_some_and(|old| old.metadata().generation == new.metadata().generation) {
+        return Vec::new();
+    }
+    let path = Path::new("spec").child("template");
+    new.template().map(|template| crate::kinds::pod::warnings::of_template(template, &path)).unwrap_or_default()
 }
 
 /// The selector says which Pods are its own, and never changes.

@@ -15,6 +15,7 @@ pub mod indexes;
 pub mod ip;
 pub mod metrics_text;
 pub mod node_affinity;
+pub(crate) mod node_label;
 pub mod platform;
 pub mod pod;
 pub mod quantity;

@@ -20,6 +20,7 @@ pub const INGRESS: Kind<Ingress> = Kind {
     validate_create: Some(validate::create),
     validate_update: Some(|new, old, _| validate::update(new, old)),
     validate_status: Some(|new, _| balancer_status(new)),
+    warnings: Some(warnings),
     columns: &[
         name(),
         col(
@@ -42,13 +43,25 @@ pub const INGRESS: Kind<Ingress> = Kind {
     ..Kind::BASE
 };
 
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+
+/// New Ingresses name their class by the field.
+fn warnings(ingress: &Ingress, old: Option<&Ingress>) -> Vec<String> {
+    let annotated = ingress.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(CLASS_ANNOTATION));
+    let named = spec(ingress).is_some_and(|spec| spec.ingress_class_name.is_some());
+    let told = old.is_none() && annotated && !named;
+    let warning =
+        || format!("annotation {CLASS_ANNOTATION:?} is deprecated, please use 'spec.ingressClassName' instead");
+    told.then(warning).into_iter().collect()
+}
+
 fn spec(ingress: &Ingress) -> Option<&IngressSpec> {
     ingress.spec.as_ref()
 }
 
 /// The class by its field, or by the annotation that came before it.
 fn class(ingress: &Ingress) -> String {
-    let annotation = ingress.metadata.annotations.as_ref().and_then(|a| a.get("kubernetes.io/ingress.class"));
+    let annotation = ingress.metadata.annotations.as_ref().and_then(|a| a.get(CLASS_ANNOTATION));
     spec(ingress).and_then(|s| s.ingress_class_name.as_ref()).or(annotation).map_or("<none>", |c| c).to_owned()
 }
 

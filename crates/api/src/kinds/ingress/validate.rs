@@ -4,12 +4,12 @@ use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, Ingress, IngressBackend, IngressRule, IngressServiceBackend, IngressSpec, IngressTLS,
 };
 
+use super::CLASS_ANNOTATION;
 use crate::rules::ip;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
 use crate::validation::object_meta::{invalid, invalid_at};
 
-const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 /// What a path may not contain, and not end with: its meaning would depend on who reads it.
 const AMBIGUOUS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const AMBIGUOUS_ENDS: &[&str] = &["/..", "/."];

@@ -202,7 +202,6 @@ pub(crate) fn warnings(spec: &JobSpec, path: &Path) -> Vec<String> {
              Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         )
     });
-    let place = path.child("template").child("spec");
-    let of_pods = spec.template.spec.as_ref().map(|pods| pod::spec_warnings(pods, &place)).unwrap_or_default();
+    let of_pods = pod::warnings::of_template(&spec.template, &path.child("template"));
     of_numbers.into_iter().chain(of_pods).collect()
 }

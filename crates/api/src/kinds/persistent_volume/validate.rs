@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec, VolumeN
 use crate::kinds::persistent_volume_claim::{access_modes, not_negative, positive, volume_mode};
 use crate::kinds::pod::placement;
 use crate::kinds::volume_source::{self, Owner};
+use crate::rules::node_label;
 use crate::rules::quantity;
 use crate::rules::volume::{CLASS, annotation};
 use crate::validation::field::{Errors, FieldError, Path};
@@ -18,13 +19,13 @@ use crate::validation::relative_path::no_backsteps;
 const INLINE: &str = "may not be specified in the context of inline volumes";
 const RECLAIM: &str = "persistentVolumeReclaimPolicy";
 
-/// Labels of nodes that have new names, and the version since which.
-const RENAMED_LABELS: &[(&str, &str, &str)] = &[
-    ("beta.kubernetes.io/arch", "kubernetes.io/arch", "v1.14"),
-    ("beta.kubernetes.io/os", "kubernetes.io/os", "v1.14"),
-    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region", "v1.17"),
-    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone", "v1.17"),
-    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type", "v1.17"),
+/// Labels of nodes that have new names.
+const RENAMED_LABELS: &[(&str, &str)] = &[
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
 ];
 
 /// The sorts of volumes in upstream's order: the name in messages, and the field.
@@ -263,7 +264,7 @@ fn affinity_update(new: Option<&VolumeNodeAffinity>, old: Option<&VolumeNodeAffi
     let terms = renamed.required.iter_mut().flat_map(|required| &mut required.node_selector_terms);
     for (term, keys) in terms.zip(&after) {
         for (one, key) in term.match_expressions.iter_mut().flatten().zip(keys) {
-            if RENAMED_LABELS.iter().any(|(old, new, _)| one.key == *old && key == new) {
+            if RENAMED_LABELS.iter().any(|(old, new)| one.key == *old && key == new) {
                 one.key.clone_from(key);
             }
         }
@@ -292,11 +293,7 @@ pub(super) fn warnings(volume: &PersistentVolume) -> Vec<String> {
     let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
     for (i, term) in required.iter().flat_map(|required| &required.node_selector_terms).enumerate() {
         let place = path.child("nodeAffinity").child("required").child("nodeSelectorTerms").index(i);
-        for (j, one) in term.match_expressions.iter().flatten().enumerate() {
-            let Some((old, new, since)) = RENAMED_LABELS.iter().find(|(old, ..)| *old == one.key) else { continue };
-            let place = place.child("matchExpressions").index(j).child("key");
-            list.push(format!("{place}: {old} is deprecated since {since}; use \"{new}\" instead"));
-        }
+        list.extend(node_label::of_term(term, false, &place));
     }
     if spec.persistent_volume_reclaim_policy.as_deref() == Some("Recycle") {
         let place = path.child(RECLAIM);

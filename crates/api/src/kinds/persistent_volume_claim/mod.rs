@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use crate::kind::cell;
 use crate::kind::{Kind, Target, age, col, name, wide};
 
-pub(crate) use validate::{access_modes, not_negative, positive, spec as validate_spec, volume_mode};
+pub(crate) use validate::{access_modes, not_negative, positive, spec as validate_spec, spec_warnings, volume_mode};
 
 pub const PERSISTENT_VOLUME_CLAIM: Kind<PersistentVolumeClaim> = Kind {
     short: &["pvc"],

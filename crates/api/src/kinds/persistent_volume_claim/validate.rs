@@ -271,14 +271,21 @@ pub(super) fn warnings(claim: &PersistentVolumeClaim) -> Vec<String> {
         let place = Path::new("metadata").child("annotations").key(CLASS);
         list.push(format!("{place}: deprecated since v1.8; use \"storageClassName\" attribute instead"));
     }
-    let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    list.extend(claim.spec.iter().flat_map(|spec| spec_warnings(spec, &Path::new("spec"))));
+    list
+}
+
+/// Warnings about a claim, or the template of one, at this place.
+pub(crate) fn spec_warnings(spec: &PersistentVolumeClaimSpec, path: &Path) -> Vec<String> {
+    let mut list = Vec::new();
+    let resources = spec.resources.as_ref();
     for (field, amounts) in [
         ("requests", resources.and_then(|r| r.requests.as_ref())),
         ("limits", resources.and_then(|r| r.limits.as_ref())),
     ] {
         let amount = amounts.and_then(|amounts| amounts.get(STORAGE)).map(quantity::parse).unwrap_or_default();
         if amount.milli_value() % 1000 != 0 {
-            let place = Path::new("spec").child("resources").child(field).key(STORAGE);
+            let place = path.child("resources").child(field).key(STORAGE);
             let shown = amount.to_string();
             list.push(format!("{place}: fractional byte value {shown:?} is invalid, must be an integer"));
         }

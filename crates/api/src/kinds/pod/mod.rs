@@ -15,17 +15,17 @@ pub mod update;
 pub mod validate;
 pub mod volume;
 mod volume_files;
+pub(crate) mod warnings;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use json::{Map, Value, json};
-use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use serde::Deserialize;
 
 use crate::kind::{Generation, Kind, Subresource, Target, Way, label};
 use crate::meta::{field_text, field_text_or};
 use crate::rules::pod;
-use crate::validation::field::Path;
 
 const CONNECT: &[&str] = &["create", "get"];
 const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
@@ -70,7 +70,7 @@ pub const POD: Kind<Pod> = Kind {
     gated_texts: gated::TEXTS_OF_POD,
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
-    warnings: Some(warnings),
+    warnings: Some(warnings::of_pod),
     columns: columns::COLUMNS,
     field_labels: &[
         label("spec.nodeName", |o| field_text(o, &["spec", "nodeName"])),
@@ -87,49 +87,6 @@ pub const POD: Kind<Pod> = Kind {
     grace_seconds: Some(grace_seconds),
     ..Kind::BASE
 };
-
-/// Only new Pods are warned about: people hardly change Pods by hand.
-fn warnings(pod: &Pod, old: Option<&Pod>) -> Vec<String> {
-    let mut list = Vec::new();
-    if old.is_some() {
-        return list;
-    }
-    let wrong = crate::validation::names::dns1123_label(pod.metadata.name.as_deref().unwrap_or_default());
-    if !wrong.is_empty() {
-        list.push(format!(
-            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
-             recommended: [{}]",
-            wrong.join(" ")
-        ));
-    }
-    list.extend(pod.spec.iter().flat_map(|spec| spec_warnings(spec, &Path::new("spec"))));
-    list
-}
-
-/// Warnings about a Pod or a template that is valid but hardly meant.
-pub(crate) fn spec_warnings(spec: &PodSpec, path: &Path) -> Vec<String> {
-    let mut list = Vec::new();
-    if spec.termination_grace_period_seconds.is_some_and(|s| s < 0) {
-        let place = path.child("terminationGracePeriodSeconds");
-        list.push(format!("{place}: must be >= 0; negative values are invalid and will be treated as 1"));
-    }
-    let init = spec.init_containers.as_deref().unwrap_or_default();
-    for (field, containers) in [("initContainers", init), ("containers", spec.containers.as_slice())] {
-        for (i, container) in containers.iter().enumerate() {
-            let mut seen = BTreeSet::new();
-            for (j, variable) in container.env.iter().flatten().enumerate() {
-                if !seen.insert(&variable.name) && !variable.name.is_empty() {
-                    let place = path.child(field).index(i).child("env").index(j);
-                    let name = &variable.name;
-                    list.push(format!(
-                        "{place}: hides previous definition of {name:?}, which may be dropped when using apply"
-                    ));
-                }
-            }
-        }
-    }
-    list
-}
 
 /// A new Pod waits, and has its QoS class for life.
 fn prepare_create(object: &mut Value) {

@@ -339,6 +339,15 @@ pub(super) fn warnings(service: &Service, _old: Option<&Service>) -> Vec<String>
     let set = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
     let external = spec.external_ips.as_deref().unwrap_or_default();
     let mut list = Vec::new();
+    if service
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|a| a.contains_key("service.kubernetes.io/topology-aware-hints"))
+    {
+        let (old, new) = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode");
+        list.push(format!("annotation {old} is deprecated, please use {new} instead"));
+    }
     if is_headless(spec) && kind(service) == "ClusterIP" {
         if set(&spec.load_balancer_ip) {
             list.push("spec.loadBalancerIP is ignored for headless services".to_owned());

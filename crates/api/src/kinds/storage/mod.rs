@@ -74,6 +74,7 @@ pub const CSI_STORAGE_CAPACITY: Kind<CSIStorageCapacity> = Kind {
     unconditional_update: false,
     validate: Some(validate::capacity),
     validate_update: Some(|new, old, _| validate::capacity_update(new, old)),
+    warnings: Some(|capacity, _| validate::capacity_warnings(capacity)),
     columns: &[
         name(),
         col("StorageClassName", "The storage class that the room is for.", |c, _| {
@@ -92,6 +93,7 @@ pub const STORAGE_CLASS: Kind<StorageClass> = Kind {
     }),
     validate: Some(validate::class),
     validate_update: Some(|new, old, _| validate::class_update(new, old)),
+    warnings: Some(|class, _| validate::class_warnings(class)),
     columns: &[
         Column { cell: |c, _| Value::from(class_name(c)), ..name() },
         col("Provisioner", "Who makes the volumes.", |c, _| Value::from(c.provisioner.as_str())),

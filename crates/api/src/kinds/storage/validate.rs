@@ -13,7 +13,7 @@ use k8s_openapi::api::storage::v1::{
 use crate::kinds::persistent_volume;
 use crate::kinds::rollout;
 use crate::kinds::volume_source::driver_name;
-use crate::rules::quantity;
+use crate::rules::{node_label, quantity};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
 use crate::validation::names;
@@ -102,6 +102,33 @@ fn topologies(terms: &[TopologySelectorTerm]) -> Errors {
         seen.push(labels);
     }
     errors
+}
+
+/// Warnings about topologies by labels that have other names.
+pub(super) fn class_warnings(class: &StorageClass) -> Vec<String> {
+    let mut list = Vec::new();
+    for (i, term) in class.allowed_topologies.iter().flatten().enumerate() {
+        let place = Path::new("allowedTopologies").index(i).child("matchLabelExpressions");
+        for (j, one) in term.match_label_expressions.iter().flatten().enumerate() {
+            let place = place.index(j).child("key");
+            list.extend(node_label::deprecated(&one.key).map(|why| format!("{place}: {why}")));
+        }
+    }
+    list
+}
+
+/// Warnings about nodes that are selected by labels with other names.
+pub(super) fn capacity_warnings(capacity: &CSIStorageCapacity) -> Vec<String> {
+    let Some(nodes) = &capacity.node_topology else { return Vec::new() };
+    let path = Path::new("nodeTopology");
+    let place = |i: usize| path.child("matchExpressions").index(i).child("key");
+    let expressions = nodes.match_expressions.iter().flatten().enumerate();
+    let of_expressions = expressions
+        .filter_map(|(i, one)| Some(format!("{}: {} is {}", place(i), one.key, node_label::deprecated(&one.key)?)));
+    let labels = nodes.match_labels.iter().flat_map(BTreeMap::keys);
+    let place = |label: &str| path.child("matchLabels").child(label);
+    let of_labels = labels.filter_map(|label| Some(format!("{}: {}", place(label), node_label::deprecated(label)?)));
+    of_expressions.chain(of_labels).collect()
 }
 
 pub(super) fn class_update(new: &StorageClass, old: &StorageClass) -> Errors {
