@@ -43,6 +43,7 @@ else
     echo "SKIPPED: a newer kubectl, and helm with it, could not be fetched"
 fi
 run "Go clients" ./go-client.sh
+run "Python and JavaScript clients" ./other-clients.sh
 run "features" ./features.sh
 run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
