@@ -122,7 +122,7 @@ impl AtRest {
     /// The store as the API server sees it. With `cbor` custom objects are written as upstream writes them behind its gate.
     pub fn store(&self, cbor: bool) -> Arc<dyn Store> {
         let store = Encrypted::new(self.below.clone(), self.table.clone()).reading(foreign::as_text);
-        Arc::new(store.writing(cbor.then_some(foreign::as_cbor)))
+        Arc::new(store.writing(if cbor { Some(foreign::as_cbor) } else { None }))
     }
 
     /// Reads the file again if it may change. Keys that are in use stay when it is wrong, or names a plugin that is not well.

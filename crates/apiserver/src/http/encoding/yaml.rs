@@ -119,7 +119,7 @@ impl Transcoder {
             List::Behind => {
                 let mut later = mem::take(&mut self.later);
                 let text = text.strip_prefix(b",").unwrap_or(&text);
-                later.append(&mut object(&[b"{", text].concat(), b""));
+                later.append(&mut object(&[b"{".as_slice(), text].concat(), b""));
                 self.fields(&later);
             }
             _ => {
@@ -339,7 +339,7 @@ mod tests {
         ];
         let deep = json!({"": [[[]], {}], "k".repeat(200): {"a": 1, "b": [2]}, "true": {"12": "a"}});
         let value =
-            json!({"texts": texts, "numbers": [0, -1, 1.5, 1e300], "null": null, "k: v": deep, "nested": [[texts]]});
+            json!({"texts": texts.as_slice(), "numbers": [0, -1, 1.5, 1e300], "null": null, "k: v": deep, "nested": [[texts.as_slice()]]});
         let back: Value = serde_saphyr::from_str(&yaml(&value.to_string())).unwrap();
         assert_eq!(back, value);
         assert_eq!(yaml("[]"), "[]\n");

@@ -4,7 +4,6 @@
 
 use std::sync::LazyLock;
 
-use jiff::civil::Date;
 use regex::Regex;
 
 /// A line is folded at the first space behind this column.
@@ -343,10 +342,23 @@ fn is_time(text: &str) -> bool {
     });
     let Some(found) = TIME.as_ref().and_then(|regex| regex.captures(text)) else { return false };
     let number = |at: usize| found.get(at).and_then(|part| part.as_str().parse::<i16>().ok());
-    let day = || Date::new(number(1)?, number(2)?.try_into().ok()?, number(3)?.try_into().ok()?).ok();
     let within = |at: usize, most: i16| number(at).is_none_or(|value| value < most);
     let clock = |first: usize| within(first, 24) && within(first + 1, 60) && within(first + 2, 60);
-    day().is_some() && clock(4) && clock(7)
+    is_day(number(1), number(2), number(3)) && clock(4) && clock(7)
+}
+
+/// Whether the calendar has the day.
+fn is_day(year: Option<i16>, month: Option<i16>, day: Option<i16>) -> bool {
+    let (Some(year), Some(month), Some(day)) = (year, month, day) else { return false };
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 if leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => 0,
+    };
+    (1..=days).contains(&day)
 }
 
 #[cfg(test)]

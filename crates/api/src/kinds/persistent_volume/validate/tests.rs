@@ -184,7 +184,7 @@ fn a_volume_stays_where_it_is() {
     check(on(affinity("foo", &["bar"])), json!({}), &[null]);
     let changed = r#"nodeAffinity: Invalid value: {"Required":{"NodeSelectorTerms":[{"MatchExpressions":[{"Key":"foo","Operator":"In","Values":["bar2"]}],"MatchFields":null}]}}: field is immutable, "#;
     check(on(affinity("foo", &["bar"])), on(affinity("foo", &["bar2"])), &[changed]);
-    for (beta, stable, _) in RENAMED_LABELS {
+    for (beta, stable) in RENAMED_LABELS {
         check(on(affinity(beta, &["bar"])), on(affinity(stable, &["bar"])), &[]);
         check(on(affinity(beta, &["bar"])), on(affinity(stable, &["bar2"])), &["nodeAffinity: Invalid value: "]);
         check(on(affinity(stable, &["bar"])), on(affinity(beta, &["bar"])), &["nodeAffinity: Invalid value: "]);
