@@ -3,8 +3,8 @@
 //! cost a quarter of that crate's compile time and megabytes of the program.
 //!
 //! The table, `texts.tsv`: a type starts with `=NAME` and its description; its properties follow, one a line: name, the
-//! type that it refers to directly, description. NAME is without the prefix `io.k8s.`. What is not known is empty;
-//! backslashes, tabs and line ends within a text are escaped.
+//! type that it refers to directly, description. NAME is without the prefix `io.k8s.`. A part that is not known is
+//! empty; backslashes, tabs and line ends within a text are escaped.
 
 use std::{
     collections::BTreeMap,

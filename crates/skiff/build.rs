@@ -8,7 +8,7 @@ use std::{env, path::Path, process::Command};
 /// The C library that reads packed lists first.
 const READS_PACKED: (u32, u32) = (2, 36);
 
-/// What a command prints. `None` where it is missing or fails.
+/// The output of a command. `None` where it is missing or fails.
 fn says(program: &str, args: &[&str]) -> Option<String> {
     let done = Command::new(program).args(args).env("TZ", "UTC").output().ok().filter(|done| done.status.success())?;
     Some(String::from_utf8(done.stdout).ok()?.trim().to_owned())

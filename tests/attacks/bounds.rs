@@ -32,7 +32,7 @@ struct Attack {
     path: &'static str,
     media_type: &'static str,
     body: Bytes,
-    /// What comes back: code and part of the message.
+    /// The expected answer: code and part of the message.
     expected: (u16, &'static str),
 }
 
@@ -187,14 +187,14 @@ async fn prepared() -> Server {
     server
 }
 
-/// Sends the attack. What the attacker waits for is his own affair: `None` is no answer in time.
+/// Sends the attack. An attacker who waits in vain waits for nothing: `None` is no answer in time.
 fn sent(caller: Caller, attack: Attack) -> JoinHandle<Option<Answer>> {
     tokio::spawn(async move {
         caller.try_send(attack.method, attack.path, &[("content-type", attack.media_type)], attack.body).await.ok()
     })
 }
 
-/// What a second client asks for comes within the callers' patience, at least once and as long as the attacks go on.
+/// A second client's answers come within the callers' patience, at least once and as long as the attacks go on.
 async fn read_on(server: &Server, attacks: &[JoinHandle<Option<Answer>>]) {
     let bystander = server.admin();
     loop {

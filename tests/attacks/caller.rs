@@ -23,7 +23,7 @@ pub struct Caller {
     token: Option<String>,
 }
 
-/// What came back, read to its end.
+/// The answer, read to its end.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,

@@ -32,7 +32,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::{caller::Caller, server::Server};
 
-/// What a server's memory may grow by during an attack.
+/// The growth of a server's memory that an attack may cause.
 const GROWTH: u64 = 160 << 20;
 /// Longer than anything here may last.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -201,7 +201,7 @@ async fn bodies_that_do_not_come_take_nobodys_place() {
             stalled.spawn(connection.send("POST", maps, Either::Right(Half(false))));
         }
     }
-    // What is beyond a user's part is answered at once, with the time to come back.
+    // A request beyond a user's part is answered at once, with the time to come back.
     let mut turned_away = 0;
     while turned_away < 372 {
         let answer = stalled.join_next().await.unwrap().unwrap().expect("an answer");
@@ -245,13 +245,13 @@ struct Unread {
     answers: Vec<Response<Incoming>>,
     refused: usize,
     connections: Vec<Connection>,
-    /// What comes after nobody listens any more.
+    /// The connections to whose later answers nobody listens any more.
     unheard: Vec<JoinSet<hyper::Result<Response<Incoming>>>>,
 }
 
 impl Unread {
-    /// Opens so many requests over each connection. Of every second one nothing is read from the socket behind the first
-    /// answer; of the others the windows stay closed.
+    /// Opens the given numbers of requests, each over a connection. Of every second one nothing is read from the socket
+    /// behind the first answer; of the others the windows stay closed.
     async fn open(server: &Server, path: &str, counts: [usize; 4]) -> Self {
         let mut all = Unread::default();
         for (n, count) in counts.into_iter().enumerate() {
@@ -290,7 +290,7 @@ async fn nobody_reads(query: &str, counts: [usize; 4]) {
     bob.get(MAPS).await.expect(200);
     let before = server.memory("VmRSS");
     let unread = Unread::open(&server, &format!("{MAPS}{query}"), counts).await;
-    // One user has no more than his part.
+    // One user has no more than one user's part.
     assert!((1..=200).contains(&unread.answers.len()), "{}", unread.answers.len());
     assert_eq!(unread.answers.len() + unread.refused, 2 + counts[1] + counts[3]);
     let long_running = metric(&admin, "apiserver_longrunning_requests").await;

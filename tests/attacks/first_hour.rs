@@ -1,5 +1,5 @@
-//! What everyone meets in the first hour, over the network: bodies as Go clients send them, HEAD, objects that were
-//! exported, addresses in odd forms, and what has no effect yet.
+//! The requests that everyone makes in the first hour, over the network: bodies as Go clients send them, HEAD, objects
+//! that were exported, addresses in odd forms, and fields that have no effect yet.
 
 use json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Who somebody is: headers that can't be read never make him somebody else, tokens are good where they are meant, and
+//! Identities: headers that can't be read never make somebody else of a user, tokens are good where they are meant, and
 //! a node is its node.
 
 use std::time::{Duration, Instant};

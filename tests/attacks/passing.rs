@@ -1,4 +1,4 @@
-//! What is passed on to a Pod: not the caller's credentials, and not to where no Pod is.
+//! The parts of a request that are passed on to a Pod: not the caller's credentials, and not to where no Pod is.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -67,7 +67,7 @@ async fn credentials_do_not_travel_on() {
     for secret in ["amfuz", "bearer", "x-remote", "authorization", "root"] {
         assert!(!head.contains(secret), "{secret} in {head}");
     }
-    // Whom somebody acts as is nobody else's business either.
+    // The user as whom somebody acts is nobody else's business either.
     let headers = [("impersonate-user", "jane"), ("impersonate-group", "people")];
     let head = server.admin().send("GET", &path, &headers, "").await.expect(200).text().to_lowercase();
     assert!(!head.contains("impersonate") && !head.contains("jane"), "{head}");

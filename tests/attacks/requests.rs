@@ -1,4 +1,4 @@
-//! What a request is, is decided once: no path makes the authorizer see another request than the handler serves.
+//! The meaning of a request is decided once: no path makes the authorizer see another request than the handler serves.
 
 use json::json;
 
@@ -185,7 +185,7 @@ async fn odd_paths_are_nobodys() {
     ] {
         admin.get(path).await.expect(code);
     }
-    // What is refused for its form is refused before anybody asks who may do it, and after who it is.
+    // A request that is refused for its form is refused before anybody asks for rights, and after the user is known.
     let nobody = server.nobody();
     nobody.get("/api/v1/nothing").await.expect(404);
     nobody.get("/api/v1/secrets").await.expect(403);

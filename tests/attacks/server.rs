@@ -45,7 +45,7 @@ impl Server {
         server
     }
 
-    /// What a server says that does not start with these flags.
+    /// The message of a server that does not start with these flags.
     pub async fn refusal(flags: &[&str]) -> String {
         let mut server = Self::spawn(Command::new(binary()), flags);
         let deadline = Instant::now() + READY;
@@ -98,7 +98,7 @@ impl Server {
         self.folder.path().join("data")
     }
 
-    /// What the server has logged.
+    /// The server's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

@@ -17,7 +17,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// A request that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is read of an object.
+/// The part that is read of an object.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct Shown {
@@ -61,7 +61,7 @@ impl Metadata {
 
 impl List {
     pub fn objects(self) -> Vec<Object> {
-        // What the cluster keeps in the namespace is nobody's here.
+        // An object that the cluster keeps in the namespace is nobody's here.
         self.items.into_iter().map(Shown::object).filter(|object| is_ours(&object.name)).collect()
     }
 }
@@ -97,7 +97,7 @@ fn answer(outcome: Result<Vec<u8>, Error>, read: impl FnOnce(&[u8]) -> Answer) -
     }
 }
 
-/// What the server sends is what it should send; whatever was cut off is told as an error before.
+/// Reads an answer, which is as it should be: one that was cut off is told as an error before.
 pub fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> T {
     serde_json::from_slice(body).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(body)))
 }

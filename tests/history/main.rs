@@ -1,7 +1,8 @@
 //! A recorded history, checked: clients create, change, delete, read, list and watch the same objects while the server
 //! is killed again and again, on the embedded store and on etcd, which is killed, stopped and compacted too.
 //!
-//! What must hold is said in `checker`. The binary is the one that cargo built for this test, or `$SKIFF`.
+//! The promises that must hold are said in `checker`. The binary is the one that cargo built for this test, or
+//! `$SKIFF`.
 
 mod checker;
 mod clients;
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use watchers::{Manner, Watcher};
 
 const WORKERS: usize = 4;
-/// Between two blows the clients get so many answers.
+/// The number of answers that clients get between two blows.
 const ANSWERS: usize = 400;
 /// Reached only when something is broken.
 const PATIENCE: Duration = Duration::from_secs(120);

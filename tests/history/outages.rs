@@ -18,7 +18,7 @@ async fn refused(client: &Client, method: Method, path: &str, body: &str) -> Sta
     }
 }
 
-/// What a client is told in these moments.
+/// Compares the sentences that a client is told in these moments.
 async fn check(client: &Client, sentences: &[&str]) {
     let object = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}"#;
     let named = format!("{OBJECTS}/a");
@@ -35,7 +35,7 @@ async fn check(client: &Client, sentences: &[&str]) {
         let said = sentences.iter().any(|sentence| status.message == *sentence);
         assert!(said, "{method} {path}: {}", status.message);
     }
-    // What was found holds for half a second.
+    // A finding holds for half a second.
     while rest::read(client, "/readyz", rest::Form::Whole).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

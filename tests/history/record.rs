@@ -1,4 +1,4 @@
-//! What clients and watchers write down: what they asked for and when, and what came back.
+//! The records of clients and watchers: what they asked for and when, and what came back.
 
 use std::{
     sync::Arc,
@@ -104,7 +104,7 @@ pub enum Seen {
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub operations: Vec<Operation>,
-    /// What each watcher saw, in its order.
+    /// The events that each watcher saw, in its order.
     pub watchers: Vec<Vec<Seen>>,
 }
 

@@ -19,9 +19,9 @@ use crate::{
     record::{Kind, Object, Revision, Seen},
 };
 
-/// A watch is asked to end by itself after so many seconds at most.
+/// The most seconds after which a watch is asked to end by itself.
 const TIMEOUT_SECONDS: u64 = 4;
-/// One that says nothing for so long hangs: it should have ended.
+/// The silence after which a watch hangs: it should have ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a watcher behaves.

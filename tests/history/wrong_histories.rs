@@ -167,7 +167,7 @@ fn answers_are_true_when_they_are_given() {
     wrong("it was true at point 16", |h| h.operations[5].began = Duration::from_millis(200));
     wrong("a client lists revision 8 as", |h| h.operations[5].answer = Answer::Listed(8, vec![object(7, "u", "2")]));
     wrong("a client lists revision 6 as []", |h| h.operations[6].answer = Answer::Listed(6, vec![]));
-    // What was cut off may have been done, but not before it was asked for.
+    // A write that was cut off may have been done, but not before it was asked for.
     wrong("it was true at point 15", |h| h.operations[4].began = Duration::from_millis(200));
     wrong("that is no answer", |h| h.operations[3].answer = Answer::Exists);
     wrong("that is no answer", |h| {

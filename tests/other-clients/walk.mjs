@@ -1,4 +1,4 @@
-// What programs do with JavaScript's client: objects, an informer, patches, apply, and refusals with all their causes.
+// The usual ways of programs with JavaScript's client: objects, an informer, patches, apply, and refusals with all their causes.
 import assert from 'node:assert/strict';
 import * as k8s from '@kubernetes/client-node';
 
@@ -13,7 +13,7 @@ const map = (name, data) => ({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { 
 await core.createNamespacedConfigMap({ namespace, body: map('a', { k: TEXT }) });
 assert.equal((await core.readNamespacedConfigMap({ namespace, name: 'a' })).data.k, TEXT);
 
-// What the informer has to tell, each once and in this order for each object.
+// The news that the informer has to tell, each once and in this order for each object.
 const wanted = new Set(['add a', 'update a', 'delete a', 'add b']);
 const informer = k8s.makeInformer(config, `/api/v1/namespaces/${namespace}/configmaps`, () =>
   core.listNamespacedConfigMap({ namespace, labelSelector: '!none' }));

@@ -1,4 +1,4 @@
-"""What programs do with Python's client: objects, watches, pages, apply, scale, and refusals with all their causes."""
+"""The usual ways of programs with Python's client: objects, watches, pages, apply, scale, and refusals with all their causes."""
 
 import json
 import threading

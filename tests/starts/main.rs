@@ -5,5 +5,6 @@
 mod at_rest;
 mod files;
 mod flags;
+mod looking_in;
 mod room;
 mod skiff;

@@ -55,7 +55,7 @@ fn a_full_disk_starts_for_reading() {
     }
     assert_eq!(server.ask(&data, "POST", maps, &object("kept", 10)).0, 201);
     server.stop();
-    // What is made anew when it is gone, or old, cannot be kept either.
+    // A file that is made anew when it is gone, or old, cannot be kept either.
     fs::remove_file(data.join("admin.kubeconfig")).unwrap();
     fs::remove_file(data.join("pki/apiserver.crt")).unwrap();
     disk.fill();

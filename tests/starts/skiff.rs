@@ -55,12 +55,13 @@ impl Server {
         Self::start_with(data, log, &[])
     }
 
-    /// The same with more flags.
+    /// The same with more flags; scheduler and DNS are left out where no other part is.
     pub fn start_with(data: &Path, log: &Path, more: &[&str]) -> Server {
         let port = free_port();
         let (data, number) = (text(data), port.to_string());
         let process = command(&["server", "--bind-address=127.0.0.1", "--advertise-address=10.255.0.1"])
-            .args(["--disable=scheduler,dns", "--data-dir", &data, "--secure-port", &number])
+            .args(["--data-dir", &data, "--secure-port", &number])
+            .args((!more.iter().any(|flag| flag.starts_with("--disable"))).then_some("--disable=scheduler,dns"))
             .args(more)
             .stdout(Stdio::null())
             .stderr(fs::File::create(log).unwrap())

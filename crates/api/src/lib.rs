@@ -32,3 +32,9 @@ macro_rules! kubernetes_version {
 
 /// The version of Kubernetes that this API is.
 pub const KUBERNETES_VERSION: &str = kubernetes_version!();
+
+/// The major and the minor number of [`KUBERNETES_VERSION`].
+pub fn release() -> (&'static str, &'static str) {
+    let (major, rest) = KUBERNETES_VERSION.trim_start_matches('v').split_once('.').unwrap_or_default();
+    (major, rest.split('.').next().unwrap_or_default())
+}

@@ -24,10 +24,10 @@ use serde::{
     de::{DeserializeOwned, Error as _},
 };
 
-/// What no type is asked for: the largest part of most metadata, which belongs to the server alone. On a write the server
-/// keeps what it has.
+/// The fields that no type is asked for: the largest part of most metadata, which belongs to the server alone. On a write
+/// the server keeps what it has.
 const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
-/// The same below `metadata`.
+/// These fields by their path below `metadata`.
 const MANAGED_FIELDS_OF_METADATA: &[&str] = &["managedFields"];
 
 /// A type that is read from JSON, without `metadata.managedFields`, and goes as JSON.

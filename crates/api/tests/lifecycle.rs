@@ -37,7 +37,7 @@ fn deployment() -> Value {
         "template": {"metadata": {"labels": {"app": "hello"}}, "spec": {"containers": [{"name": "c", "image": "hello:1"}]}}}})
 }
 
-/// What may change in the metadata with the status differs by kind, as upstream's strategies do.
+/// The metadata that may change with the status differs by kind, as upstream's strategies do.
 #[test]
 fn a_write_of_the_status_changes_the_metadata_that_it_may() {
     let check = |group: &str, kind: &str, labels: bool, annotations: bool| {

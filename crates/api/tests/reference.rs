@@ -152,7 +152,7 @@ fn columns_are_upstreams() {
     }
 }
 
-/// What `before` has and `after` has not, or has differently.
+/// The fields that `before` has and `after` has not, or has differently.
 fn lost(before: &json::Value, after: &json::Value, path: &str, list: &mut Vec<String>) {
     use json::Value;
     match (before, after) {
@@ -255,7 +255,7 @@ fn every_kind_takes_an_empty_object_without_a_panic() {
     }
 }
 
-/// What is published of each field: its type, whether it is required, its default, how it is merged.
+/// The published traits of each field: its type, whether it is required, its default, how it is merged.
 #[test]
 fn schemas_are_published_as_upstream_publishes_them() {
     let Some(index) = shared_reference::path("openapi-v3/api__v1_openapi.json") else { return };

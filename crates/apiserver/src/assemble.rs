@@ -45,7 +45,14 @@ use crate::{
     fairness::Fairness,
     http::{encoding::Encoding, web::Web},
     outbound::{service::Routing, webhook::Webhooks},
-    pages::{health::Checks, issuer::IssuerDocuments, version::Build},
+    pages::{
+        debug::Debugging,
+        health::Checks,
+        issuer::IssuerDocuments,
+        started::{self, Started},
+        version::Build,
+        zpages::Zpages,
+    },
     router::Router,
     special::{self, connect::connector::Connector, token::Issuer},
     state::{Allocations, Limits, State},
@@ -64,11 +71,11 @@ pub struct Options {
     /// A static token file's name and text.
     pub token_file: Option<(String, String)>,
     pub anonymous: bool,
-    /// Whose tokens are believed beside the server's own, and who is let in without any.
+    /// The issuers whose tokens are believed beside the server's own, and who is let in without any.
     pub authentication: structured::Settings,
     /// The server that is asked about bearer tokens.
     pub token_webhook: Option<token_webhook::Settings>,
-    /// Who decides what users may do.
+    /// The authorizers and their settings.
     pub authorization: modes::Settings,
     /// The server's name among those of the cluster, of which metrics show a hash.
     pub identity: String,
@@ -82,19 +89,21 @@ pub struct Options {
     pub admission_plugins: admission::Choice,
     /// How many seconds Pods stay on a node that is not ready, and on one that cannot be reached, when they do not say.
     pub toleration_seconds: (i64, i64),
-    /// What the admission plugins are told.
+    /// The settings of the admission plugins.
     pub admission: Configuration,
     /// How the rest of the control plane is, by name: what `componentstatuses` shows beside the store.
     pub components: Checks,
-    /// What else counts for the server's own health.
+    /// The further checks that count for the server's own health.
     pub checks: Checks,
     pub limits: Limits,
-    /// What it was told about browsers and load balancers.
+    /// The settings about browsers and load balancers.
     pub web: Web,
-    /// What is audited, if anything is.
+    /// The settings of the audit, if anything is audited.
     pub audit: Option<audit::Settings>,
-    /// What this program was built from.
+    /// The source that this program was built from.
     pub build: Build,
+    /// The pages for developers.
+    pub debugging: Debugging,
     pub features: Features,
     /// Which versions and kinds are served.
     pub runtime_config: RuntimeConfig,
@@ -133,7 +142,10 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let objects = ObjectStore::with_kinds(options.store.clone(), Kinds::new(Arc::new(kinds))).await?;
     bootstrap::ensure(&objects, &options.cluster, options.features).await?;
+    let start = Started::default();
+    start.done(started::BOOTSTRAPPED);
     let loopback = Arc::new(Loopback::new(objects.clone(), INFORMED).await?);
+    start.done(started::INFORMED);
     let rbac = Arc::new(Rbac::default());
     for plural in RBAC_KINDS {
         objects
@@ -170,8 +182,11 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         features: options.features,
     };
     let admission = Arc::new(Plugins::new(context, &options.admission_plugins).map_err(AssembleError::Setting)?);
+    let plugins = admission.clone();
+    start.done(started::ADMITS);
     let (ranges, ports) = (&options.cluster.service_ranges, options.node_ports.clone());
     let services = ServiceAllocation::start(objects.clone(), ranges, ports).await?;
+    start.done(started::ALLOCATES);
     let allocations: Allocations = vec![(allocation::KEY, Arc::new(services))];
     let mut authenticator = authentication(&options.service_accounts, loopback, &options.token_file)?;
     let told = Told { metrics: Arc::default(), server: metrics::hash(&options.identity) };
@@ -189,6 +204,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     authenticator.front_proxy = options.front_proxy.map(|c| FrontProxy::new(c, names.clone()));
     authenticator.anonymous.enabled = options.anonymous;
     let authenticator = Arc::new(authenticator);
+    let identified = authenticator.clone();
     let signer = Signer::new(&options.service_accounts.issuer, &options.service_accounts.key);
     let issuer = Issuer {
         signer: signer.map_err(AssembleError::Setting)?,
@@ -209,12 +225,14 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     }
     state.aggregator = Arc::new(Aggregator::new(options.front_proxy_client, options.routing));
     let mut background = state.aggregator.start(&state.objects).await?;
+    start.done(started::AGGREGATES);
     state.fairness = state.limits.seats.map(|seats| Fairness::new(seats, state.limits.request_timeout));
     if let Some(fairness) = &state.fairness {
         for plural in [flow_control::SCHEMAS, flow_control::LEVELS_PLURAL] {
             let definition = state.objects.definition(flow_control::GROUP, plural)?;
             state.objects.add_event_handler(&definition, fairness.clone()).await?;
         }
+        start.done(started::SHARES);
         background.spawn(fairness.clone().run());
         background.spawn(fairness.clone().keep(state.objects.clone()));
     }
@@ -229,16 +247,27 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     }
     let state = Arc::new(state);
     custom::start(&state, webhooks, &mut background).await?;
+    start.done(started::CUSTOM);
+    let shares = state.fairness.is_some();
     let mut router = Router::new(state, authenticator);
+    router.checks.extend(start.checks(shares));
     router.checks.extend(options.checks);
     router.specials = special::all(parts);
     router.issuer = Some(documents);
     router.background = background;
     router.build = options.build;
+    let status = || meter::process::started().and_then(|at| clock::Timestamp::from_second(at as i64).ok());
+    router.zpages = Zpages {
+        status: options.features.enabled(Feature::ComponentStatusz).then(status).flatten(),
+        flags: options.features.enabled(Feature::ComponentFlagz).then(|| options.debugging.flags.clone()),
+    };
+    router.debugging = options.debugging;
     router.web = options.web;
     let server = Server::new(router);
     server.add_metrics(move || options.features.metrics());
     server.add_metrics(move || hooks.metrics.render());
+    server.add_metrics(move || plugins.render());
+    server.add_metrics(move || identified.render());
     server.add_metrics(move || modes.render());
     server.add_metrics(move || structured.render());
     if let Some(fairness) = fairness {

@@ -18,7 +18,7 @@ pub struct Call {
     pub state: Arc<State>,
     pub info: Arc<Info>,
     pub user: Arc<User>,
-    /// Who audits the request is told by it what becomes of it.
+    /// The trail tells whoever audits the request how it goes on.
     pub trail: Trail,
     /// Raw.
     pub query: String,

@@ -1,8 +1,8 @@
 //! The API server: one pipeline for every kind, over the store, for clients on the network and in this process.
 //!
 //! `http::chain` is the way of a request from top to bottom, `router` finds what serves it, `pipeline` has one file per
-//! verb, `storage` holds the objects, `watch_dispatch` turns the store's changes into watch events. What a kind does beyond
-//! the common verbs is an entry in the table of `special`. A handler reads `state` and gets a `call`; only the front door
+//! verb, `storage` holds the objects, `watch_dispatch` turns the store's changes into watch events. A kind's deeds beyond
+//! the common verbs are an entry in the table of `special`. A handler reads `state` and gets a `call`; only the front door
 //! (`server`, `http::chain`, `router`) knows handlers.
 
 pub mod admission;

@@ -22,11 +22,13 @@ use crate::{
         web::Web,
     },
     pages::{
+        debug::Debugging,
         discovery,
         health::Checks,
         issuer::IssuerDocuments,
         openapi::{self, Documents},
         version::{self, Build},
+        zpages::Zpages,
     },
     pipeline,
     special::{aggregated, table::Specials},
@@ -39,9 +41,9 @@ pub const REWRITE: &str = "/skiff/store/encrypt";
 /// Answers with what was done.
 pub type Rewrite = Box<dyn Fn() -> BoxFuture<'static, Result<Value, StatusError>> + Send + Sync>;
 
-/// What the front door knows beside the state that handlers read.
+/// The parts that the front door knows beside the state that handlers read.
 pub struct Router {
-    /// What writes everything once more that is not encrypted with the first key of its resource.
+    /// The rewriting of every value that is not encrypted with the first key of its resource.
     pub rewrite: std::sync::OnceLock<Rewrite>,
     pub state: Arc<State>,
     pub authenticator: Arc<dyn Authenticator>,
@@ -53,6 +55,8 @@ pub struct Router {
     pub documents: Documents,
     pub web: Web,
     pub build: Build,
+    pub debugging: Debugging,
+    pub zpages: Zpages,
     pub(crate) large: Arc<Gate>,
     /// Ends with the server.
     pub background: tokio::task::JoinSet<()>,
@@ -71,6 +75,8 @@ impl Router {
             documents: Documents::default(),
             web: Web::default(),
             build: Build::default(),
+            debugging: Debugging::default(),
+            zpages: Zpages::default(),
             large: Arc::default(),
             background: tokio::task::JoinSet::new(),
         }
@@ -106,7 +112,10 @@ impl Router {
         }
     }
 
-    async fn page(&self, call: Call) -> Result<Response, StatusError> {
+    async fn page(&self, mut call: Call) -> Result<Response, StatusError> {
+        if let Some(answer) = self.debugging.answer(&mut call).await? {
+            return Ok(answer);
+        }
         if call.info.verb == "post"
             && call.info.path == REWRITE
             && let Some(rewrite) = self.rewrite.get()
@@ -117,15 +126,17 @@ impl Router {
             return Err(StatusError::no_route());
         }
         let path = call.info.path.as_str();
+        if let Some(answer) = self.zpages.answer(path, &call.headers)? {
+            return Ok(answer);
+        }
         match path {
             "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version::page(&self.build)))),
             "/metrics" => {
-                let page = self.state.metrics.render() + &self.state.aggregator.metrics();
-                let mut response = Response::new(page.into());
-                let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-                response.headers_mut().insert(header::CONTENT_TYPE, kind);
-                Ok(response)
+                let (objects, state) = (&self.state.objects.measured, &self.state);
+                let page = state.metrics.render() + &state.aggregator.metrics() + &objects.render();
+                Ok(respond::metrics(page + &version::metrics(&self.build) + &objects.count().await))
             }
+            "/metrics/slis" => Ok(respond::metrics(self.checks.slis())),
             "/" => {
                 let paths = discovery::paths(&self.state);
                 Ok(respond::json(StatusCode::OK, pretty::text(&paths.to_string())))

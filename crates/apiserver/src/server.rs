@@ -37,7 +37,7 @@ impl Server {
         &self.router.state.objects
     }
 
-    /// What this says stands on the page of metrics too: other components of the process have no page of their own.
+    /// The lines stand on the page of metrics too: other components of the process have no page of their own.
     pub fn add_metrics(&self, lines: impl Fn() -> String + Send + Sync + 'static) {
         self.router.state.metrics.others.write().push(Box::new(lines));
     }

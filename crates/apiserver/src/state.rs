@@ -1,8 +1,10 @@
-//! What every handler reads: the objects, who may do what, what admission and allocations say, and how much is allowed.
+//! The state that every handler reads: the objects, who may do what, what admission and allocations say, and how much
+//! is allowed.
 
 use std::{sync::Arc, time::Duration};
 
 use api::{kind::Definition, status::StatusError};
+use clock::Instant;
 
 use crate::{
     admission::attributes::{Admission, Allocation},
@@ -41,7 +43,7 @@ impl Default for Limits {
     }
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub struct State {
     pub objects: Arc<ObjectStore>,
     pub authorizer: Arc<dyn Authorizer>,
@@ -53,7 +55,7 @@ pub struct State {
     pub encodings: &'static [Encoding],
     pub metrics: Arc<Metrics>,
     pub places: Levels,
-    /// Who gets seats first; `None` where all are equal.
+    /// The fairness that gives seats to requests; `None` where all are equal.
     pub fairness: Option<Arc<Fairness>>,
     /// `None` where nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
@@ -90,9 +92,9 @@ impl State {
     /// Whether the authorizers allow a request; its trail is told why.
     pub async fn authorize(&self, attributes: &Attributes<'_>, trail: &Trail) -> Result<(), StatusError> {
         if !trail.is_on() {
-            return self.ask(attributes).await;
+            return permitted(attributes, self.decide(attributes).await);
         }
-        let verdict = self.authorizer.authorize(attributes).await;
+        let verdict = self.decide(attributes).await;
         match &verdict {
             Verdict::Failed(_) => trail.annotate("authorization.k8s.io/reason", "internal error"),
             verdict => {
@@ -102,6 +104,13 @@ impl State {
             }
         }
         permitted(attributes, verdict)
+    }
+
+    async fn decide(&self, attributes: &Attributes<'_>) -> Verdict {
+        let began = Instant::now();
+        let verdict = self.authorizer.authorize(attributes).await;
+        self.metrics.access.decided(&self.metrics.all, &verdict, began.elapsed());
+        verdict
     }
 
     /// Whether the authorizers allow this; the error is the answer to who asked.
@@ -116,7 +125,7 @@ impl State {
     }
 }
 
-/// What follows from a verdict. One that could not be found is this server's failure, not the user's.
+/// The error that follows from a verdict, if any. One that could not be found is this server's failure, not the user's.
 fn permitted(attributes: &Attributes<'_>, verdict: Verdict) -> Result<(), StatusError> {
     match verdict {
         Verdict::Allow(_) => Ok(()),

@@ -1,5 +1,5 @@
-//! What nodes cost the control plane: a hundred of them, each our real kubelet over an engine in memory, with a certificate of its
-//! own, over TLS. The kubelets run in this process, and the server is measured alone.
+//! The cost of nodes to the control plane: a hundred of them, each our real kubelet over an engine in memory, with a certificate
+//! of its own, over TLS. The kubelets run in this process, and the server is measured alone.
 
 use std::{
     path::Path,

@@ -42,7 +42,7 @@ fn syncs_per_second() -> anyhow::Result<f64> {
     Ok(rate)
 }
 
-/// What this load generator gets from an HTTPS server that answers from constant bytes.
+/// The throughput of this load generator against an HTTPS server that answers from constant bytes.
 async fn constant_server(report: &mut Report) -> anyhow::Result<()> {
     let authority = pki::Authority::create("bench")?;
     let credential = authority.issue(&pki::Subject::server("bench", vec!["localhost".to_owned()]))?;

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use futures::StreamExt;
 
-/// What a run came to.
+/// The outcome of a run.
 pub struct Run {
     pub seconds: f64,
     /// Latencies in milliseconds, sorted.
     pub millis: Vec<f64>,
-    /// What each call cost the process that served it; 0 where nobody looked.
+    /// The CPU time of each call in the process that served it; 0 where nobody looked.
     pub cpu_micros: f64,
 }
 

@@ -46,7 +46,7 @@ impl Report {
         self.add(&cpu_of(what), run.cpu_micros, "µs", Some(Goal::AtMost(most_micros)), "for each");
     }
 
-    /// How long a list of so many bytes takes, and the server's own CPU time for it.
+    /// The time that a list of this many bytes takes, and the server's own CPU time for it.
     pub fn list(&mut self, what: &str, run: &Run, bytes: usize, most: f64, most_cpu: Option<f64>) {
         let note = format!("{:.1} MB each", bytes as f64 / 1e6);
         self.add(what, run.quantile(0.5), "ms", Some(Goal::AtMost(most)), note);

@@ -143,7 +143,8 @@ async fn register(api: &Api, i: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the row reads of an event. The rest is passed over: the load generator shares the machine with what it measures.
+/// The part of an event that the row reads. The rest is passed over: the load generator shares the machine with what it
+/// measures.
 #[derive(Deserialize)]
 struct Watched {
     object: WatchedPod,

@@ -25,7 +25,7 @@ use crate::{
     subject::Server,
 };
 
-/// What came of a number of watchers on one namespace.
+/// The events that a number of watchers on one namespace saw.
 struct Seen {
     /// Milliseconds from sending an object to each event of it, sorted.
     delays: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What an evaluation may use. Costs are upstream's units, so an expression that fits there fits here. Work is our own
+//! The budget of an evaluation. Costs are upstream's units, so an expression that fits there fits here. Work is our own
 //! measure beside it: some operations cost one unit however large their operands are (joining lists, comparing
 //! objects), and without a second bound a short expression could run for hours.
 
@@ -13,7 +13,7 @@ const MOST_WORK: u64 = 10_000_000;
 /// The elements that one list or map may have, and the bytes of one string that an expression makes.
 pub(crate) const LARGEST: usize = 10_000_000;
 
-/// What it costs to make a list, a map or an object, besides its parts.
+/// The cost of making a list, a map or an object, besides its parts.
 pub(crate) const LIST_COST: u64 = 10;
 pub(crate) const MAP_COST: u64 = 30;
 pub(crate) const OBJECT_COST: u64 = 40;

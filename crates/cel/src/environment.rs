@@ -1,4 +1,4 @@
-//! What a kind of expression may name, and the way from a text to something that runs.
+//! The names that a kind of expression may use, and the way from a text to something that runs.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
@@ -63,7 +63,7 @@ impl Environment {
         Ok((Program { node, result, functions, names }, cost))
     }
 
-    /// The same with more in it.
+    /// A builder that begins with all of this environment.
     pub fn extend(&self) -> Builder {
         Builder { declarations: self.declarations.clone() }
     }

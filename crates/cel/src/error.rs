@@ -1,4 +1,4 @@
-//! What goes wrong with an expression: when it is compiled, with its place in the source, and when it is evaluated.
+//! The errors of an expression: when it is compiled, with its place in the source, and when it is evaluated.
 
 use std::fmt::{self, Display, Write};
 

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use regex::{Regex, RegexBuilder};
 
 use crate::budget::{Budget, LARGEST};
+use crate::cost_rule::{Estimate, rules};
 use crate::error::EvaluationError;
-use crate::estimate::{Estimate, rules};
 use crate::typing::Type;
 use crate::value::Value;
 
-/// What a running call may use.
+/// The means of a running call: its budget, and its pattern if that is constant.
 pub struct Call<'r> {
     pub budget: &'r mut Budget,
     /// The pattern of the call, when it is constant.
@@ -74,7 +74,7 @@ impl Function {
         Function { cost, ..self }
     }
 
-    /// What a call is estimated to cost, and how large its result is.
+    /// The rule by which a call's cost and the size of its result are estimated.
     #[must_use]
     pub const fn estimated(self, estimate: Estimate) -> Function {
         Function { estimate, ..self }

@@ -11,6 +11,7 @@
 
 mod budget;
 mod check;
+mod cost_rule;
 mod environment;
 mod error;
 pub mod estimate;

@@ -40,7 +40,7 @@ pub(crate) enum Node {
     Append {
         slot: usize,
         item: Box<Node>,
-        /// What the list of the one item costs.
+        /// The cost of the list of the one item.
         cost: u64,
     },
     Insert {
@@ -101,7 +101,7 @@ pub(crate) struct FoldNode {
 }
 
 impl Node {
-    /// What upstream evaluates as one attribute: a variable, a path from it, or a choice between such.
+    /// Whether upstream evaluates the node as one attribute: a variable, a path from it, or a choice between such.
     pub(crate) fn is_attribute(&self) -> bool {
         matches!(self, Node::Variable(_) | Node::Slot(_) | Node::Select(_) | Node::Index(_) | Node::Conditional(_))
     }

@@ -1,5 +1,5 @@
-//! The objects of one kind in their type, read and written one at a time. What is sent is [`rest`]'s; here only the
-//! types are added, so that little code is compiled for each kind.
+//! The objects of one kind in their type, read and written one at a time. Requests and answers are [`rest`]'s; here
+//! only the types are added, so that little code is compiled for each kind.
 
 use std::marker::PhantomData;
 

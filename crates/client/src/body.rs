@@ -40,7 +40,7 @@ impl Body {
         }
     }
 
-    /// The same body again, if it can be had twice.
+    /// A second body with this one's content, if it can be had twice.
     pub fn copy(&self) -> Option<Self> {
         match self {
             Body::Whole(bytes) => Some(Body::Whole(bytes.clone())),

@@ -46,7 +46,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What happened to one object. `old` and `new` are what the cache held before and holds now.
+/// A change of one object. `old` and `new` are what the cache held before and holds now.
 #[derive(Debug)]
 pub struct Change<K> {
     pub key: Key,

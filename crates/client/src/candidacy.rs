@@ -36,7 +36,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// How long one attempt may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whose candidate it is, and for what.
+/// The name of a candidate, the Lease that it wants, and its versions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidacy<'a> {
     pub namespace: &'a str,

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use clock::Instant;
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Request, Response, header};
 use parking_lot::RwLock;
@@ -18,6 +19,7 @@ use crate::{
     body::Body,
     error::{BoxError, ConfigError, Error},
     kubeconfig::{Kubeconfig, in_file},
+    metrics,
     remote::Config,
 };
 
@@ -33,7 +35,7 @@ impl Client {
         (self.0)(request).await
     }
 
-    /// The same way in the name of a program: `User-Agent` says it, and what it writes is said to be managed by it.
+    /// This client in the name of a program: `User-Agent` says it, and the fields that it writes are managed by it.
     #[must_use]
     pub fn named(self, program: &'static str) -> Client {
         let agent =
@@ -53,10 +55,27 @@ pub fn from_kubeconfig(path: &Path) -> Result<Client, ConfigError> {
 /// A client from a configuration made in memory. Whoever calls retries with backoff of its own; nothing is retried here.
 pub fn from_config(config: &Config) -> Result<Client, ConfigError> {
     let remote = Arc::new(config.connect()?);
+    let host: Arc<str> = config.server.authority().map_or("", |authority| authority.as_str()).into();
     Ok(Client(Arc::new(move |request| {
-        let remote = remote.clone();
-        async move { remote.send(request).await }.boxed()
+        let (remote, host) = (remote.clone(), host.clone());
+        async move {
+            let method = request.method().clone();
+            counted(&host, method, remote.send(request)).await
+        }
+        .boxed()
     })))
+}
+
+/// Sends a request, and counts how it ended.
+async fn counted<B>(
+    host: &str,
+    method: http::Method,
+    sending: impl Future<Output = Result<Response<B>, Error>>,
+) -> Result<Response<B>, Error> {
+    let began = Instant::now();
+    let answer = sending.await;
+    metrics::asked(host, &method, answer.as_ref().ok().map(|answer| answer.status().as_u16()), began.elapsed());
+    answer
 }
 
 /// A client for several API servers of one cluster. Requests go to one of them as long as it answers; then to the
@@ -64,7 +83,7 @@ pub fn from_config(config: &Config) -> Result<Client, ConfigError> {
 pub fn server_list(servers: Vec<Client>) -> Client {
     assert!(!servers.is_empty(), "a cluster has at least one API server");
     let list = ServerList { servers: servers.into(), current: Arc::default() };
-    in_process(tower::service_fn(move |request| list.clone().send(request)))
+    through(tower::service_fn(move |request| list.clone().send(request)))
 }
 
 #[derive(Clone)]
@@ -110,7 +129,7 @@ pub fn replaceable(client: Client) -> (Client, Replaceable) {
         let client = current.read().clone();
         async move { client.send(request).await }
     });
-    (in_process(service), way)
+    (through(service), way)
 }
 
 /// The way that a replaceable client goes now.
@@ -134,9 +153,19 @@ where
     B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     Client(Arc::new(move |request| {
+        let method = request.method().clone();
         let answer = service.clone().oneshot(request);
-        async move { Ok(answer.await.map_err(Error::transport)?.map(Body::wrap)) }.boxed()
+        let answer = async move { Ok(answer.await.map_err(Error::transport)?.map(Body::wrap)) };
+        counted(metrics::OWN, method, answer).boxed()
     }))
+}
+
+/// A client that goes the way of another one, which counts its requests.
+fn through<S>(service: S) -> Client
+where
+    S: Service<Request<Body>, Response = Response<Body>, Future: Send, Error = Error> + Clone + Send + Sync + 'static,
+{
+    Client(Arc::new(move |request| service.clone().oneshot(request).boxed()))
 }
 
 #[cfg(test)]

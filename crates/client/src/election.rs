@@ -23,9 +23,11 @@ use crate::{
     Api, Client,
     candidacy::{Candidacy, Versions, stand},
     events::{EventKind, EventRecorder},
+    metrics::Leads,
 };
 
-/// Who wants to lead what. Durations are upstream's defaults for control-plane components.
+/// A process that wants to lead, and the Lease that decides about it. Durations are upstream's defaults for
+/// control-plane components.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub namespace: String,
@@ -60,7 +62,7 @@ impl Candidate {
     }
 }
 
-/// What was last seen of the Lease, and when it last changed.
+/// The Lease as it was last seen, and when it last changed.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     spec: LeaseSpec,
@@ -169,6 +171,7 @@ pub async fn lead<T>(client: &Client, me: &Candidate, work: impl Future<Output =
 async fn compete<T>(client: &Client, me: &Candidate, work: impl Future<Output = T>) -> Option<T> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &me.namespace);
     let recorder = EventRecorder::new(client.clone(), &me.lease, None);
+    let leads = Leads::not_yet(&me.lease);
     let mut seen = None;
     let since = loop {
         let began = Instant::now();
@@ -182,6 +185,7 @@ async fn compete<T>(client: &Client, me: &Candidate, work: impl Future<Output = 
         let jitter = clock::random_range(0..me.retry_period.as_millis() as u64 * 12 / 10 + 1);
         clock::sleep(me.retry_period + Duration::from_millis(jitter)).await;
     };
+    leads.now();
     tracing::info!(lease = %me.lease, identity = %me.identity, "became leader");
     tell(&recorder, me, "became leader");
     tokio::select! {

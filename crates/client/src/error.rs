@@ -22,14 +22,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// What somebody else says of a failure on the way.
+    /// An error of the transport, or the client's own error that a transport passed on.
     pub fn transport(error: impl Into<BoxError>) -> Self {
         // A client that calls another one passes its error on.
         error.into().downcast::<Error>().map_or_else(Error::Transport, |known| *known)
     }
 }
 
-/// What `metav1.Status` says about a failure.
+/// The content of a `metav1.Status` about a failure.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, thiserror::Error)]
 #[error("{}", self.sentence())]
 #[serde(default)]
@@ -42,7 +42,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// From the body of an answer with this code. What is no `Status` becomes its message.
+    /// From the body of an answer with this code. A body that is no `Status` becomes its message.
     pub fn read(code: u16, body: &[u8]) -> Self {
         let read = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| Status {
             message: String::from_utf8_lossy(body).trim().to_owned(),

@@ -77,7 +77,7 @@ impl EventRecorder {
         }
     }
 
-    /// The same, about an object at hand.
+    /// Records an event about an object at hand.
     pub fn about<K: Kind>(&self, object: &K, kind: EventKind, reason: &str, message: &str) {
         self.event(&reference(object), kind, reason, message);
     }

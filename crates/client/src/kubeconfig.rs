@@ -1,5 +1,5 @@
-//! Kubeconfig files: which cluster, and as whom. What a file asks for and is not done here, such as running a plugin, is
-//! refused with a sentence; what tools keep in it besides is passed over.
+//! Kubeconfig files: which cluster, and as whom. A file that asks for more than is done here, such as running a plugin,
+//! is refused with a sentence; the fields that tools keep in it besides are passed over.
 
 use std::{
     fs,
@@ -63,7 +63,7 @@ pub struct Cluster {
     pub proxy_url: Option<String>,
 }
 
-/// As whom. What is unknown to this client is only asked whether it is there.
+/// As whom. Of a field that this client cannot act on it only asks whether it is there.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct User {
@@ -86,7 +86,7 @@ pub struct User {
 }
 
 impl User {
-    /// What the user asks for and nobody here does.
+    /// The first wish of the user that is not fulfilled here, in words.
     fn beyond_us(&self) -> Option<&'static str> {
         [
             (self.exec.is_some(), "runs a plugin (exec)"),
@@ -113,7 +113,7 @@ impl Kubeconfig {
         Ok(Kubeconfig { folder: path.parent().map(Path::to_owned).unwrap_or_default(), ..read })
     }
 
-    /// What the current context of a file says.
+    /// The configuration of the current context of a file.
     pub fn current_of(path: &Path) -> Result<Config, ConfigError> {
         Self::read(path)?.current().map_err(|error| in_file(path, error))
     }
@@ -123,7 +123,7 @@ impl Kubeconfig {
         self.clusters.iter().flatten().next()?.cluster.as_ref()
     }
 
-    /// What the current context says. A user whom the file does not hold is nobody, as for kubectl.
+    /// The configuration of the current context. A user whom the file does not hold is nobody, as for kubectl.
     pub fn current(&self) -> Result<Config, ConfigError> {
         let name = self.current_context.as_deref().filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| wrong("it has no current-context"))?;

@@ -11,6 +11,7 @@ pub mod election;
 pub mod error;
 pub mod events;
 pub mod kubeconfig;
+pub mod metrics;
 pub mod reflector;
 pub mod remote;
 pub mod rest;

@@ -374,7 +374,7 @@ mod tests {
         };
         check(&["a\nb\n"], &["a", "b"]).await;
         check(&["a", "b\n", "\nc", "\n"], &["ab", "", "c"]).await;
-        // What has no end is an event that did not come whole.
+        // A line without an end is an event that did not come whole.
         check(&["a\nb"], &["a"]).await;
     }
 }

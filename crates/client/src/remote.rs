@@ -27,17 +27,17 @@ pub struct Config {
     pub server_name: Option<String>,
     pub credential: Option<Credential>,
     pub token: Option<String>,
-    /// What it holds comes before `token`, as long as it can be read.
+    /// Its content comes before `token`, as long as it can be read.
     pub token_file: Option<PathBuf>,
     /// A user and its password, where no token is.
     pub password: Option<(String, String)>,
-    /// What every request says.
+    /// The headers that every request carries.
     pub headers: HeaderMap,
     /// How long connecting may take, and a TLS handshake, where that is not half a minute.
     pub patience: Option<Duration>,
 }
 
-/// Whose certificates are believed.
+/// The authorities whose certificates are believed.
 #[derive(Clone)]
 pub enum Trust {
     /// Those of these authorities, in PEM.
@@ -129,7 +129,7 @@ fn bearer(token: &str) -> Option<HeaderValue> {
 /// A token that somebody else renews in a file.
 struct TokenFile {
     path: PathBuf,
-    /// What the file held, and when it was read.
+    /// The content of the file, and when it was read.
     held: Mutex<(Option<HeaderValue>, Instant)>,
 }
 
@@ -158,7 +158,7 @@ impl TokenFile {
 pub(crate) struct Remote {
     dialer: Dialer<Body>,
     to: Endpoint,
-    /// What stands before every path.
+    /// The beginning of every URL: scheme, host and base path.
     base: String,
     headers: HeaderMap,
     token: Option<TokenFile>,

@@ -56,7 +56,7 @@ impl Resource {
     }
 }
 
-/// What to do to an object.
+/// An operation on an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verb {
     Create(Value),
@@ -101,7 +101,7 @@ impl DeleteOptions {
     }
 }
 
-/// What a write left behind.
+/// The identity and revision of an object after a write.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Written {
     pub name: String,
@@ -284,7 +284,7 @@ pub fn with_query(mut path: String, query: &[(&str, &str)]) -> String {
     path
 }
 
-/// An answer as text. What follows reads it without looking at every string again.
+/// An answer as text. The readers that follow do not look at every string again.
 pub(crate) fn text(answer: &[u8]) -> Result<&str, Error> {
     std::str::from_utf8(answer).map_err(Error::transport)
 }

@@ -1,4 +1,4 @@
-//! What is said at most once a second, however often there is reason to.
+//! Log lines that appear at most once a second, however often there is reason for them.
 
 use std::sync::Mutex;
 

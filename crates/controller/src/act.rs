@@ -95,7 +95,7 @@ pub(crate) struct Actor<'a> {
     pub progresses: &'a Progresses,
     pub object: Option<&'a ObjectReference>,
     pub made: Mutex<Vec<Made>>,
-    /// What ends when the caches would have what a write without an answer may have made.
+    /// The waits for caches that may lack the result of a write without an answer.
     pub doubts: Mutex<Vec<BoxFuture<'static, ()>>>,
 }
 
@@ -186,8 +186,8 @@ impl Actor<'_> {
     }
 
     /// A creation without an answer may have been carried out. A plan from caches that cannot tell yet would make the object
-    /// once more, so the key waits until they are as new as the store is when it can be asked again. What a server carries
-    /// out only after that nobody can wait for.
+    /// once more, so the key waits until they are as new as the store is when it can be asked again. A write that a server
+    /// carries out only after that cannot be waited for.
     fn doubt(&self, write: &Write, error: &Error) -> Option<BoxFuture<'static, ()>> {
         let is_open = match error {
             Error::Transport(_) | Error::Decode(_) => true,

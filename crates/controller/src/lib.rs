@@ -3,10 +3,11 @@
 //!
 //! The runner owns the queue, single flight per key, backoff, resync and bounded concurrency. It replaces upstream's
 //! *expectations* by one rule: a key is not planned again until the cache of each kind it wrote has reached the revision
-//! of that write. What a key makes in vain it makes later and later (`losses`).
+//! of that write. Objects that a key makes in vain it makes later and later (`losses`).
 
 mod act;
 mod losses;
+pub mod metrics;
 mod ownership;
 mod plan;
 mod queue;

@@ -24,14 +24,14 @@ pub(crate) struct Made {
     pub uid: String,
 }
 
-/// An object that is there for so long was not made in vain.
+/// The age from which an object was not made in vain.
 const STOOD: Duration = Duration::from_secs(10);
 
 /// The first wait after a loss, which doubles with each that follows, and the longest. It is as long as upstream's
 /// reflectors wait at most before they try again to learn what has happened.
 const WAIT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
 
-/// A key that has made nothing for so long is forgotten.
+/// The time without a new object after which a key is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// How many of the objects that a key made are looked after.
@@ -72,7 +72,7 @@ impl Record {
     }
 }
 
-/// What the keys of one controller made lately.
+/// The objects that the keys of one controller made lately.
 #[derive(Default)]
 pub(crate) struct Losses {
     records: HashMap<Key, Record>,
@@ -123,7 +123,7 @@ mod tests {
             Maker { losses: Losses::default(), now: Instant::now(), number: 0 }
         }
 
-        /// Makes so many objects when it may, and returns the milliseconds that it had to wait.
+        /// Makes this many objects when it may, and returns the milliseconds that it had to wait.
         fn make(&mut self, count: usize, stands: bool) -> u64 {
             let key = Key::new("d", "maker");
             let mut waited = Duration::ZERO;

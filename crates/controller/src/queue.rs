@@ -5,7 +5,7 @@
 
 use std::{
     any::Any,
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
@@ -17,6 +17,8 @@ use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinSet};
 
+use crate::metrics::{self, Counts, Looked};
+
 /// The request that a finished attempt leaves to the queue.
 #[derive(Default)]
 pub struct Done {
@@ -24,7 +26,7 @@ pub struct Done {
     pub requeue_after: Option<Duration>,
     /// The key is not worked on again before this is ready. It does not count against the concurrency.
     pub settled: Option<BoxFuture<'static, ()>>,
-    /// Something failed: the key is tried again with backoff. What was written before still has to settle.
+    /// Something failed: the key is tried again with backoff. Writes that went before still have to settle.
     pub failed: bool,
 }
 
@@ -36,9 +38,10 @@ pub trait Reconcile: Send + Sync + 'static {
 #[derive(Default)]
 struct State {
     ready: VecDeque<Key>,
-    /// The keys in `ready`, and those that must go there once they are no longer running.
-    wanted: HashSet<Key>,
-    running: HashSet<Key>,
+    /// The keys in `ready`, and those that must go there once they are no longer running, since when.
+    wanted: HashMap<Key, Instant>,
+    /// Since when they are worked on.
+    running: HashMap<Key, Instant>,
     timers: BTreeSet<(Instant, Key)>,
     timer_of: BTreeMap<Key, Instant>,
     failures: HashMap<Key, u32>,
@@ -46,25 +49,31 @@ struct State {
 
 /// The keys that wait to be worked on.
 pub struct Queue {
+    /// The name in metrics.
+    name: &'static str,
     state: Mutex<State>,
     changed: Notify,
     longest_delay: Duration,
+    counts: Counts,
 }
 
 /// The first delay after a failure, and the longest one of most controllers, as upstream's rate limiter has them.
 const FIRST_DELAY: Duration = Duration::from_millis(5);
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(1000);
 
-impl Default for Queue {
-    fn default() -> Self {
-        Queue::new(LONGEST_DELAY)
-    }
-}
-
 impl Queue {
+    /// A queue in which a key that keeps failing is tried again with the usual delays.
+    pub fn usual(name: &'static str) -> Arc<Self> {
+        Queue::new(name, LONGEST_DELAY)
+    }
+
     /// A queue in which a key that keeps failing is tried again after this time at the latest.
-    pub fn new(longest_delay: Duration) -> Self {
-        Queue { state: Mutex::default(), changed: Notify::new(), longest_delay }
+    pub fn new(name: &'static str, longest_delay: Duration) -> Arc<Self> {
+        let (state, changed, counts) = (Mutex::default(), Notify::new(), Counts::of(name));
+        let queue = Arc::new(Queue { name, state, changed, longest_delay, counts });
+        let looked: Arc<dyn Looked> = queue.clone();
+        metrics::follow(Arc::downgrade(&looked));
+        queue
     }
 
     fn backoff(&self, failures: u32) -> Duration {
@@ -75,14 +84,14 @@ impl Queue {
     pub fn add(&self, key: Key) {
         let mut state = self.state.lock();
         state.drop_timer(&key);
-        if state.wanted.insert(key.clone()) && !state.running.contains(&key) {
-            state.ready.push_back(key);
+        if state.want(key, &self.counts) {
             self.changed.notify_one();
         }
     }
 
     /// Asks for the key to be worked on after `delay`, unless it is asked for earlier.
     pub fn add_after(&self, key: Key, delay: Duration) {
+        self.counts.retries.count();
         self.state.lock().set_timer(key, Instant::now() + delay);
         self.changed.notify_one();
     }
@@ -103,14 +112,13 @@ impl Queue {
         let now = Instant::now();
         while let Some((_, key)) = state.timers.first().filter(|(at, _)| *at <= now).cloned() {
             state.drop_timer(&key);
-            if state.wanted.insert(key.clone()) && !state.running.contains(&key) {
-                state.ready.push_back(key);
-            }
+            state.want(key, &self.counts);
         }
         match state.ready.pop_front() {
             Some(key) => {
-                state.wanted.remove(&key);
-                state.running.insert(key.clone());
+                let since = state.wanted.remove(&key).unwrap_or(now);
+                self.counts.waited.observe(now.saturating_duration_since(since).as_secs_f64());
+                state.running.insert(key.clone(), now);
                 Ok(key)
             }
             None => Err(state.timers.first().map(|(at, _)| *at)),
@@ -128,16 +136,42 @@ impl Queue {
             delay = Some(base + jitter);
             state.failures.insert(key.clone(), failures + 1);
         }
-        if state.wanted.contains(&key) {
+        if state.wanted.contains_key(&key) {
             state.ready.push_back(key);
         } else if let Some(delay) = delay {
+            self.counts.retries.count();
             state.set_timer(key, Instant::now() + delay);
         }
         self.changed.notify_one();
     }
 }
 
+impl Looked for Queue {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn look(&self) -> (usize, Vec<Duration>) {
+        let (state, now) = (self.state.lock(), Instant::now());
+        (state.wanted.len(), state.running.values().map(|since| now.saturating_duration_since(*since)).collect())
+    }
+}
+
 impl State {
+    /// Wants the key to be worked on. True when it is ready for that, and was not before.
+    fn want(&mut self, key: Key, counts: &Counts) -> bool {
+        if self.wanted.contains_key(&key) {
+            return false;
+        }
+        counts.adds.count();
+        self.wanted.insert(key.clone(), Instant::now());
+        let ready = !self.running.contains_key(&key);
+        if ready {
+            self.ready.push_back(key);
+        }
+        ready
+    }
+
     fn drop_timer(&mut self, key: &Key) {
         if let Some(at) = self.timer_of.remove(key) {
             self.timers.remove(&(at, key.clone()));
@@ -145,7 +179,7 @@ impl State {
     }
 
     fn set_timer(&mut self, key: Key, at: Instant) {
-        if self.wanted.contains(&key) || self.timer_of.get(&key).is_some_and(|earlier| *earlier <= at) {
+        if self.wanted.contains_key(&key) || self.timer_of.get(&key).is_some_and(|earlier| *earlier <= at) {
             return;
         }
         self.drop_timer(&key);
@@ -182,7 +216,9 @@ pub async fn drive(name: &'static str, queue: Arc<Queue>, reconcile: Arc<dyn Rec
         };
         let (queue, reconcile) = (queue.clone(), reconcile.clone());
         tasks.spawn(async move {
+            let began = Instant::now();
             let outcome = AssertUnwindSafe(reconcile.reconcile(&key)).catch_unwind().await;
+            queue.counts.worked.observe(began.elapsed().as_secs_f64());
             drop(permit);
             let done = outcome.unwrap_or_else(|panic| {
                 tracing::error!(controller = name, %key, panic = panic_text(&*panic), "panicked, trying again later");
@@ -245,7 +281,7 @@ mod tests {
 
     async fn run(names: &[&str], for_seconds: u64) -> Vec<(u64, String)> {
         clock::simulate(clock::Timestamp::UNIX_EPOCH, 1);
-        let queue = Arc::new(Queue::default());
+        let queue = Queue::usual("test");
         let log = Arc::new(Log { seen: Mutex::default(), start: Instant::now(), queue: queue.clone() });
         for name in names {
             queue.add(Key::new("", *name));
@@ -274,9 +310,37 @@ mod tests {
         assert!((5..8).contains(&(panics[1] - panics[0])) && (10..14).contains(&(panics[2] - panics[1])), "{panics:?}");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_and_what_takes_long_is_told() {
+        clock::simulate(clock::Timestamp::UNIX_EPOCH, 1);
+        let queue = Queue::usual("told");
+        queue.add(Key::new("", "a"));
+        queue.add(Key::new("", "a"));
+        queue.add(Key::new("", "b"));
+        clock::sleep(Duration::from_secs(2)).await;
+        let first = queue.take().expect("a key");
+        clock::sleep(Duration::from_secs(3)).await;
+        let told = |lines: &[&str]| {
+            let page = metrics::render();
+            lines.iter().for_each(|line| assert!(page.contains(&format!("workqueue_{line}\n")), "{line} in {page}"));
+        };
+        told(&[
+            "adds_total{name=\"told\"} 2",
+            "depth{name=\"told\"} 1",
+            "queue_duration_seconds_bucket{name=\"told\",le=\"1\"} 0",
+            "queue_duration_seconds_bucket{name=\"told\",le=\"10\"} 1",
+            "unfinished_work_seconds{name=\"told\"} 3",
+            "longest_running_processor_seconds{name=\"told\"} 3",
+        ]);
+        queue.finish(first, true, None);
+        told(&["retries_total{name=\"told\"} 1", "unfinished_work_seconds{name=\"told\"} 0"]);
+        drop(queue);
+        assert!(!metrics::render().contains("depth{name=\"told\"}"), "a queue that is gone has no depth");
+    }
+
     #[test]
     fn backoff_doubles_to_its_bound() {
-        let queue = Queue::default();
+        let queue = Queue::usual("test");
         let table: Vec<_> = [0, 1, 2, 17, 18, 40].map(|n| queue.backoff(n).as_millis()).into();
         assert_eq!(table, [5, 10, 20, 655_360, 1_000_000, 1_000_000]);
     }

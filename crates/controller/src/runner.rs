@@ -113,7 +113,7 @@ pub struct Setup {
 
 /// Runs a controller for ever; dropping the future stops it.
 pub async fn run<C: Controller>(controller: C, setup: Setup) {
-    let queue = Arc::new(Queue::new(controller.longest_delay()));
+    let queue = Queue::new(C::NAME, controller.longest_delay());
     let mut watches = Watches::new(setup.caches.clone(), queue.clone(), C::concerns);
     controller.watches(&mut watches);
     watches.synced().await;

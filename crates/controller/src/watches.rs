@@ -147,7 +147,7 @@ impl<O: Kind> Watches<O> {
     }
 }
 
-/// What a watch of objects `C` leads to.
+/// The keys that a change of an object `C` leads to.
 type KeysOf<C> = dyn Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync;
 
 /// The queue that the changes of one cache feed.
@@ -201,7 +201,7 @@ mod tests {
             std::future::pending::<Result<http::Response<client::Body>, std::convert::Infallible>>()
         });
         let caches = Caches::new(client::in_process(silent));
-        let queue = Arc::new(Queue::default());
+        let queue = Queue::usual("test");
         let mut watches = Watches::<Service>::new(caches.clone(), queue.clone(), |_| true);
         watches.changed::<Endpoints>(|change, _| vec![change.key.clone()]);
         let cache = caches.of::<Endpoints>();

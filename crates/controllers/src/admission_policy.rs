@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(of_custom("has(object.spec.text)"), "");
         let told = of_custom("object.spec.text == 1");
         assert!(told.starts_with("example.com/v1alpha1, Kind=Reproducer: ") && told.contains("no matching overload"));
-        // What was written is not written again.
+        // A warning that was written is not written again.
         let mut after = policy("object.spec.size == 1", 2, 1);
         after.status = json::from_value(wrong).unwrap();
         assert_eq!(plan(&after), None);

@@ -186,7 +186,7 @@ pub async fn has_scale(client: &Client, resource: &Resource) -> Result<bool, cli
     Ok(list.resources.iter().any(|found| found.name == scale))
 }
 
-/// A name that somebody wrote, as a part of a path. What would lead elsewhere (names may hold it) finds nothing.
+/// A name that somebody wrote, as a part of a path. A name that would lead elsewhere (names may hold it) finds nothing.
 pub fn segment(name: &str) -> Result<&str, String> {
     let leads_away = |c: char| matches!(c, '?' | '#' | '/' | '%') || c.is_whitespace() || c.is_control();
     if name.contains(leads_away) || matches!(name, "" | "." | "..") {

@@ -26,4 +26,6 @@ pub mod storage;
 mod storage_migration;
 pub mod workloads;
 
+/// The metrics of the queues of all controllers of the process, as lines of a page.
+pub use controller::metrics::render as queue_metrics;
 pub use run::{Options, parse as parse_name, run};

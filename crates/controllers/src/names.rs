@@ -1,4 +1,4 @@
-//! What `--controllers` takes besides the names of the controllers that run: upstream's older words for them, and
+//! The names that `--controllers` takes besides those of the controllers that run: upstream's older words for them, and
 //! upstream's controllers that do not run here.
 //! Upstream counterpart: cmd/kube-controller-manager/names and the descriptors in cmd/kube-controller-manager/app.
 

@@ -79,7 +79,7 @@ pub struct Options {
     pub terminated_pods: usize,
     pub autoscaling: autoscaling::settings::Settings,
     pub features: Features,
-    /// What becomes of released volumes, and whether volumes are made.
+    /// The fate of released volumes, and whether volumes are made.
     pub volumes: binder::Settings,
     /// Which versions and kinds the server serves.
     pub served: RuntimeConfig,
@@ -123,7 +123,7 @@ struct Entry {
     name: &'static str,
     account: &'static str,
     start: fn(Setup, &Options) -> Task,
-    /// What must be on for it to run.
+    /// The feature that must be on for it to run.
     gate: Option<Gate>,
 }
 

@@ -73,7 +73,7 @@ fn revision(migration: &StorageVersionMigration) -> &str {
     migration.status.as_ref().and_then(|status| status.resource_version.as_deref()).unwrap_or_default()
 }
 
-/// What the server may answer otherwise when it is asked again.
+/// Whether the server may answer otherwise when it is asked again.
 fn may_pass(failure: &Failure) -> bool {
     let passing = ["", "ServerTimeout", "TooManyRequests", "ServiceUnavailable", "InternalError", "Timeout"];
     passing.contains(&failure.reason.as_str())

@@ -31,7 +31,7 @@ struct Arguments {
     /// Where the volumes are.
     #[arg(long)]
     data: PathBuf,
-    /// What it calls this node.
+    /// The driver's name for this node.
     #[arg(long)]
     node_id: String,
     #[arg(long, default_value = "hostpath.csi.skiff.local")]
@@ -102,7 +102,7 @@ fn failed(error: io::Error) -> Status {
     Status::internal(error.to_string())
 }
 
-/// What the kubelet's plugin registry asks.
+/// The service through which the kubelet's plugin registry learns of the driver.
 fn registration(info: PluginInfo, moods: &Arc<Moods>) -> Server {
     let moods = moods.clone();
     Server::default()

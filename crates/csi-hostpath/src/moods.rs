@@ -1,4 +1,4 @@
-//! What the driver is to do at a call instead of its work, and what it was asked.
+//! The moods of the driver, which change its answer to a call, and the record of the calls.
 
 use std::{
     fs,

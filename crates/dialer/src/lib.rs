@@ -1,5 +1,5 @@
 //! Requests to other servers: over TLS or without, in bounded time, over connections that are kept for the next request.
-//! What a request means, and whether it may go there, is not known here.
+//! The meaning of a request, and whether it may go there, are not known here.
 
 mod endpoint;
 

@@ -25,7 +25,7 @@ pub enum Reply {
     },
 }
 
-/// Reads a packet. What is broken gets an error in return if its sender can be told from an answer's.
+/// Reads a packet. A broken one gets an error in return if its sender can be told from an answer's.
 pub fn parse(packet: &[u8]) -> Result<Message, Option<Box<Message>>> {
     if let Ok(message) = Message::from_vec(packet) {
         // Answering answers would let two servers talk for ever.

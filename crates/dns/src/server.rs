@@ -24,7 +24,7 @@ use crate::{
 const IN_WORK: (usize, usize) = (1024, 256);
 /// TCP connections at once.
 const CONNECTIONS: Bounds = Bounds { remote: 256, each: 16 };
-/// A TCP connection that says nothing for so long is closed.
+/// The silence after which a TCP connection is closed.
 const IDLE: Duration = Duration::from_secs(10);
 
 pub struct Server {

@@ -1,4 +1,4 @@
-//! The ciphers of values at rest, in upstream's layouts. What stands before their output is the provider's.
+//! The ciphers of values at rest, in upstream's layouts. The prefix before their output is the provider's.
 //!
 //! Upstream counterpart: apiserver/pkg/storage/value/encrypt.
 
@@ -13,7 +13,7 @@ use cbc::cipher::{
 };
 use crypto_secretbox::XSalsa20Poly1305;
 
-/// What every cipher says of data that it cannot have made.
+/// The error of every cipher for data that it cannot have made.
 pub const SHORT: &str = "the stored data was shorter than the required size";
 const BLOCK: usize = 16;
 const GCM_NONCE: usize = 12;
@@ -121,7 +121,7 @@ impl Sort {
         }
     }
 
-    /// What a value begins with, before the name of its key.
+    /// The beginning of a value, before the name of its key.
     pub fn prefix(self) -> &'static str {
         match self {
             Sort::AesCbc => "k8s:enc:aescbc:v1:",

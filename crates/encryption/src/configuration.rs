@@ -53,8 +53,8 @@ fn joined(errors: &[FieldError]) -> String {
     }
 }
 
-/// What follows from entries that are right. Several entries for a resource add up; one that an earlier wildcard leaves
-/// nothing to is a mistake.
+/// The table that follows from entries that are right. Several entries for a resource add up; one that an earlier
+/// wildcard leaves nothing to is a mistake.
 fn table(entries: &[Entry], connect: Connect<'_>) -> Result<Table, String> {
     let plugins: BTreeMap<&str, Arc<Plugin>> = entries
         .iter()

@@ -1,7 +1,7 @@
 //! A store over a store: values are plain above and encrypted below, each with the providers of its resource.
 //!
-//! What is read is decrypted each time, and nothing decrypted is kept: the copies in memory and the files of the store below
-//! hold what is encrypted. A value of a resource without providers passes untouched.
+//! A value is decrypted each time it is read, and nothing decrypted is kept: the copies in memory and the files of the store
+//! below are encrypted. A value of a resource without providers passes untouched.
 //!
 //! A value in another form than this server writes (protobuf, which upstream's do) is brought into that one by [`Form`], so that
 //! nothing above has to know of it.

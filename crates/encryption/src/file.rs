@@ -1,4 +1,4 @@
-//! What stands in the file of `--encryption-provider-config`, field by field. Whether it is right is said elsewhere.
+//! The fields of the file of `--encryption-provider-config`. Whether it is right is said elsewhere.
 
 use api::{
     Value,

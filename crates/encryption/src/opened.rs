@@ -1,4 +1,4 @@
-//! What comes out of decryption.
+//! The values that come out of decryption.
 
 use bytes::Bytes;
 

@@ -12,7 +12,7 @@ use crate::{
     opened::Opened,
 };
 
-/// What every encrypted value begins with.
+/// The beginning of every encrypted value.
 pub const ENCRYPTED: &[u8] = b"k8s:enc:";
 
 /// The error where a value is encrypted and nothing here decrypts.
@@ -25,7 +25,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// What stands behind the name of this key.
+    /// The part behind the name of this key.
     fn sealed<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
         data.strip_prefix(self.name.as_bytes())?.strip_prefix(b":")
     }
@@ -125,12 +125,12 @@ impl Providers {
     }
 }
 
-/// What a value holds behind the name of a plugin, when that wrote it.
+/// The part of a value behind the name of a plugin, when that wrote it.
 fn of_plugin<'a>(plugin: &Plugin, stored: &'a [u8]) -> Option<&'a [u8]> {
     stored.strip_prefix(kms::PREFIX.as_bytes())?.strip_prefix(plugin.name().as_bytes())?.strip_prefix(b":")
 }
 
-/// What a value holds behind the prefix of its provider, and whether the first key opened it.
+/// The plaintext of the part of a value behind the prefix of its provider, and whether the first key opened it.
 fn open_with(sort: Sort, keys: &[Key], path: &str, data: &[u8]) -> Result<(Vec<u8>, bool), Vec<&'static str>> {
     let mut errors = Vec::new();
     for (at, key) in keys.iter().enumerate() {

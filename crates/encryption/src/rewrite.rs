@@ -14,7 +14,7 @@ use crate::{
 const PAGE: usize = 500;
 const REGISTRY: &str = "/registry/";
 
-/// What was done.
+/// The outcome of the rewriting.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rewritten {
     /// Values that were written once more.

@@ -83,7 +83,7 @@ impl Table {
     }
 }
 
-/// What reads a value that has no providers: it is not encrypted.
+/// Reads a value that has no providers: it is not encrypted.
 pub fn plain(stored: &[u8]) -> Result<(), String> {
     if stored.starts_with(ENCRYPTED) { Err(NOT_PLAIN.to_owned()) } else { Ok(()) }
 }

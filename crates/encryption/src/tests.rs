@@ -314,7 +314,7 @@ async fn other_resources_are_not_touched() {
     assert_eq!(stored, VALUE);
     // Not even copied.
     assert_eq!(value(&above, path).await.as_ptr(), stored.as_ptr());
-    // What is encrypted where nothing decrypts is no object.
+    // A value that is encrypted where nothing decrypts is no object.
     below.commit(put("/registry/configmaps/n/b", b"k8s:enc:aesgcm:v1:a:x", Expect::Absent)).await.unwrap();
     let error = above.get("/registry/configmaps/n/b").await.unwrap_err();
     let expected =
@@ -377,7 +377,7 @@ async fn keys_are_rotated_while_the_store_is_at_work() {
     let known = async |providers: &[String]| rewrite::known(&*below, &table(providers)).await.unwrap();
     assert_eq!(known(&[two]).await, Known::Enough);
     assert_eq!(known(std::slice::from_ref(&one)).await, Known::None { key: "/registry/secrets/n/a".to_owned() });
-    // What nobody can read stays, and is told of.
+    // A value that nobody can read stays, and is told of.
     current.replace(table(&[one]));
     let done = rewrite::rewrite(below.clone(), current.clone(), |_| None).await.unwrap();
     assert_eq!((done.written, done.unreadable.len()), (0, 2));

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in upstream's words.
+//! The mistakes in a configuration, in upstream's words.
 
 use std::collections::BTreeSet;
 

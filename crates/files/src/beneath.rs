@@ -164,7 +164,7 @@ impl Dir {
         Ok(fchown(&self.0, None, Some(Gid::from_raw(group)))?)
     }
 
-    /// What stands under a name of this folder, a link itself being looked at.
+    /// The metadata of the entry with a name in this folder, a link itself being looked at.
     pub fn meta_of(&self, name: &OsStr) -> io::Result<FileStat> {
         Ok(fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
     }
@@ -188,8 +188,8 @@ impl Dir {
         Ok(fs::read_dir(path_of(self))?.flatten().map(|entry| entry.file_name()))
     }
 
-    /// Calls for everything below this folder and on its mount. What lies so deep that no path names it, and what goes
-    /// away meanwhile, is passed over.
+    /// Calls for everything below this folder and on its mount. An entry that lies so deep that no path names it, and
+    /// one that goes away meanwhile, are passed over.
     pub fn walk(&self, mut see: impl FnMut(&Path, &FileStat)) -> io::Result<()> {
         let mut waiting = vec![PathBuf::new()];
         while let Some(path) = waiting.pop() {

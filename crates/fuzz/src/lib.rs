@@ -1,8 +1,8 @@
 //! A loop for tests of parsers: good inputs, changed in every way that breaks parsers, for a second or two.
 //!
 //! Every input follows from a seed, which is fresh in each run and told when something goes wrong: `FUZZ_SEED=… cargo test`
-//! gives the same inputs again, and `FUZZ_SECONDS=600` gives more of them. What was found once is kept as a file and tried
-//! first. Inputs that bring out an answer that none before did are changed further.
+//! gives the same inputs again, and `FUZZ_SECONDS=600` gives more of them. An input that was found once is kept as a file
+//! and tried first. Inputs that bring out an answer that none before did are changed further.
 
 mod mutate;
 
@@ -16,7 +16,7 @@ use std::{
 use mutate::Random;
 
 const SECONDS: u64 = 2;
-/// One input may keep a parser busy for so long, in a test build. It is the processor's time that counts: a machine may be
+/// The longest time for one input, in a test build. It is the processor's time that counts: a machine may be
 /// busy with other things.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The process that parses takes no more than this, all its tests together.
@@ -24,7 +24,7 @@ const MEMORY_MAX: u64 = 3 << 30;
 /// Inputs that are changed further.
 const POOL: usize = 500;
 
-/// What is tried.
+/// The parser under test, with the inputs to begin from.
 pub struct Target<'a> {
     pub name: &'a str,
     /// Good inputs, or such as were nearly good.
@@ -104,7 +104,7 @@ fn kept(folder: &Path) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// What this thread has used so far.
+/// The processor time that this thread has used so far.
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

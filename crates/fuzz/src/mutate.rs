@@ -2,7 +2,7 @@
 
 /// An input is no longer than this.
 pub const LONGEST: usize = 64 << 10;
-/// What breaks parsers of most formats.
+/// The texts that break parsers of most formats.
 const USUAL: &[&str] = &[
     "\"",
     "'",

@@ -105,7 +105,7 @@ impl<V> Map<V> {
         self.get(key).is_some()
     }
 
-    /// What stood under the name before.
+    /// Puts a value under the name, and returns the one that stood there before.
     pub fn insert(&mut self, key: impl Into<Key>, value: V) -> Option<V> {
         let key = key.into();
         if let Fields::Few(fields) = &mut self.0 {
@@ -350,7 +350,7 @@ mod tests {
     use super::BTreeMap;
     use crate::{Map, Value};
 
-    /// What is done to a map, drawn at random.
+    /// A change to a map, drawn at random.
     #[derive(Clone, Debug)]
     enum Act {
         Insert(u8, u8),

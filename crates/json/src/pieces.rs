@@ -1,4 +1,4 @@
-//! What a [`Reader`] reads piece by piece: the fields of an object, the items of a list, the variant of an enum.
+//! The pieces that a [`Reader`] reads one by one: the fields of an object, the items of a list, the variant of an enum.
 
 use std::borrow::Cow;
 
@@ -51,7 +51,7 @@ impl<'de> Reader<'_, 'de> {
 pub(crate) struct Fields<'r, 'de> {
     source: Left<'r, 'de>,
     without: &'static [&'static str],
-    /// What is passed over below the field whose value comes next.
+    /// The paths that are passed over below the field whose value comes next.
     below: &'static [&'static str],
 }
 
@@ -65,7 +65,8 @@ impl<'de> Fields<'_, 'de> {
         Fields { source: Left::Tree { left: map.iter(), value: &Value::Null }, without: &[], below: &[] }
     }
 
-    /// Gives all fields to a visitor, which has to take them all. What is read may be large: it is not taken into the hand.
+    /// Gives all fields to a visitor, which has to take them all. The result may be large, so it is returned as it came and
+    /// not matched apart.
     #[inline]
     pub(crate) fn give<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
         let read = visitor.visit_map(&mut self);
@@ -234,7 +235,7 @@ impl<'r, 'de> EnumAccess<'de> for Variant<'r, 'de> {
     }
 }
 
-/// What a variant holds.
+/// The content of a variant.
 pub(crate) struct Held<'r, 'de>(Option<Reader<'r, 'de>>);
 
 impl<'r, 'de> Held<'r, 'de> {

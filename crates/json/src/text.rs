@@ -10,7 +10,7 @@ use crate::{Error, Number, compact::ordinary};
 /// Values within values that are read: the stack is not the text's to fill. `serde_json` has the same bound.
 const DEPTH_MAX: u8 = 128;
 
-/// What the next value is, of which nothing is read yet.
+/// The sort of the next value, of which nothing is read yet.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Sort {
     Null,
@@ -58,7 +58,7 @@ impl<'de> Text<'de> {
         rest.get(space).copied()
     }
 
-    /// What comes next.
+    /// The sort of the value that comes next.
     #[inline]
     pub(crate) fn sort(&mut self) -> Result<Sort, Error> {
         match self.peek() {
@@ -147,7 +147,7 @@ impl<'de> Text<'de> {
         serde_json::from_str(quoted).map(Cow::Owned).map_err(|error| self.error(error))
     }
 
-    /// What stands between the quotes, and whether there is an escape in it.
+    /// The text between the quotes, and whether there is an escape in it.
     #[inline]
     fn raw_string(&mut self) -> Result<(&'de str, bool), Error> {
         let start = self.at + 1;

@@ -1,5 +1,5 @@
-//! From JSON text to a value: what every stored object passes through before it is changed. What text is read, and what it
-//! means, is as `serde_json` has it.
+//! From JSON text to a value: what every stored object passes through before it is changed. The texts that are read, and
+//! their meaning, are as `serde_json` has them.
 
 use crate::{
     Error, Key, Map, Value,
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// What `serde_json` makes of a text.
+    /// The value that `serde_json` makes of a text.
     fn expected(text: &str) -> Option<Value> {
         serde_json::from_str(text).ok()
     }

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(from_value::<Whole>(value).expect("it came from one"), whole());
     }
 
-    /// What no type asks for is passed over, wherever it is read from.
+    /// Fields that no type asks for are passed over, wherever they are read from.
     #[test]
     fn a_path_is_left_out_of_values_and_of_text() {
         let text = r#"{"a":{"b":[1,{"c":"\u0041"}],"kept":1},"b":2,"list":[{"a":{"b":3}}]}"#;

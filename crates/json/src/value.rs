@@ -148,7 +148,7 @@ fn index(step: &str) -> Option<usize> {
     step.parse().ok()
 }
 
-/// What a part of a value is asked for by: a name or a position.
+/// The name or the position by which a part of a value is asked for.
 pub trait Place: sealed::Sealed {
     fn of(self, value: &Value) -> Option<&Value>;
     fn of_mut(self, value: &mut Value) -> Option<&mut Value>;
@@ -238,7 +238,7 @@ impl Place for usize {
     }
 }
 
-/// What is missing reads as null.
+/// A missing part reads as null.
 impl<P: Place> ops::Index<P> for Value {
     type Output = Value;
 

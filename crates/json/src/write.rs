@@ -33,7 +33,7 @@ pub fn to_value<T: Serialize>(value: T) -> Result<Value, Error> {
 /// Makes a value of what is serialized.
 struct Tree;
 
-/// What stands under the name of its variant.
+/// The value below the name of its variant.
 fn variant(name: &'static str, value: Value) -> Value {
     Value::Object([(Key::fixed(name), value)].into_iter().collect())
 }

@@ -21,7 +21,7 @@ fn failed(error: &io::Error) -> Status {
     Status::internal(error.to_string())
 }
 
-/// What a container gets of a claim: a variable with the claim's name.
+/// The specification by which a container gets something of a claim: a variable with the claim's name.
 fn specification(kind: &str, claim: &claims::Claim) -> String {
     let edits = format!(r#"{{"env": ["TOY_CLAIM={}"]}}"#, claim.name);
     let devices = format!(r#"[{{"name": "{}", "containerEdits": {edits}}}]"#, claim.uid);

@@ -56,7 +56,7 @@ impl Changes {
             let ready = self.notes.readable();
             let ready = if seen { clock::timeout(SETTLE, ready).await } else { Ok(ready.await) };
             match ready.map(|ready| ready.and_then(|()| self.notes.try_read(&mut notes))) {
-                // What changed does not matter: everything is read again.
+                // The file that changed does not matter: everything is read again.
                 Ok(Ok(1..)) => seen = true,
                 Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(_) => return false,

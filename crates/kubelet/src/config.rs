@@ -18,7 +18,8 @@ pub struct Serving {
     pub client_authority: String,
 }
 
-/// Whom a Pod with these addresses has to pass before its containers begin. Why it may not yet, is for people to read.
+/// The gate that a Pod with these addresses has to pass before its containers begin. Its error, why the Pod may not yet,
+/// is for people to read.
 pub type Gate = Arc<dyn Fn(Arc<Pod>, Vec<IpAddr>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// Everything a kubelet needs. Several may run on one machine, each with folders, cgroup and network of its own.
@@ -39,7 +40,7 @@ pub struct Config {
     /// The cgroup below which `kubepods` is made; `/` unless several kubelets share a machine.
     pub cgroup_root: String,
     pub max_pods: u32,
-    /// What must stay free; where it does not, Pods are evicted.
+    /// The limits below which Pods are evicted.
     pub evictions: Limits,
     /// The parameters of the kernel that Pods may set.
     pub sysctls: Sysctls,

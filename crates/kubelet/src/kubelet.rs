@@ -1,4 +1,5 @@
-//! What every part of one kubelet may use: its settings, its machine, the engine, the API server and the list of its Pods.
+//! The parts of a kubelet that every other part may use: its settings, its machine, the engine, the API server and the
+//! list of its Pods.
 //!
 //! Only that list changes here. All other state has one owner, which others ask or watch: a Pod's worker keeps what it knows
 //! of its Pod, the dispatcher says which Pods there are, the eviction manager measures pressures and ages images.
@@ -74,12 +75,12 @@ pub struct Kubelet {
     pub services: Arc<Cache<Service>>,
     /// The Node object of this node.
     pub node: Arc<Cache<Node>>,
-    /// What volumes and environments are made from.
+    /// The objects that volumes and environments are made from.
     pub sources: Arc<ApiSources>,
     pub pods: PodWorkers,
-    /// What device plugins offer, and which Pods have it.
+    /// The devices of plugins, and which Pods have them.
     pub devices: Arc<Devices>,
-    /// What drivers of devices have prepared for Pods with claims.
+    /// The claims that drivers of devices have prepared for Pods.
     pub claims: Arc<Claims>,
     /// The CSI drivers of the node.
     pub csi: Arc<Csi>,
@@ -137,7 +138,7 @@ impl Kubelet {
         }))
     }
 
-    /// What the engine calls itself. Container ids in statuses begin with it: `containerd://…`.
+    /// The engine's own name. Container ids in statuses begin with it: `containerd://…`.
     pub async fn engine_name(&self) -> runtime::Result<&str> {
         let ask = async || self.config.runtime.version().await.map(|version| version.runtime_name);
         self.engine_name.get_or_try_init(ask).await.map(String::as_str)
@@ -152,7 +153,7 @@ impl Kubelet {
         weights.into_iter().try_for_each(|(class, limits)| cgroups.create(&cgroups.class(class), limits))
     }
 
-    /// What only this node knows and a Pod may ask.
+    /// The facts that only this node knows and a Pod may ask for.
     pub fn facts(&self, pod_ips: Vec<String>) -> Facts {
         let allocatable = capacity::allocatable(&self.config, &self.host.machine, None);
         let amount = |name: &str| allocatable.get(name).map(api::rules::quantity::parse).unwrap_or_default();
@@ -166,7 +167,7 @@ impl Kubelet {
         }
     }
 
-    /// What volumes are mounted with.
+    /// The means by which volumes are mounted.
     pub fn volume_means(&self) -> Means {
         let held = self.node.get(&Key::new("", &self.config.node_name));
         Means {

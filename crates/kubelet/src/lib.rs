@@ -42,7 +42,8 @@ use crate::{
 };
 
 pub use config::{Config, Gate, Serving};
-/// What CSI drivers and the kubelet say to each other, and plugins and its registry, for drivers of the tests' own.
+/// The messages between CSI drivers and the kubelet, and between plugins and its registry, for drivers of the tests'
+/// own.
 pub use csi::messages as csi_messages;
 pub use error::Error;
 pub use plugins::messages as plugin_messages;

@@ -14,7 +14,7 @@ use crate::{
     pod::desired::{CONTAINER_NAME, DesiredPod, POD_UID},
 };
 
-/// One reading. What nobody could tell is `None`.
+/// One reading. A figure that nobody could tell is `None`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     pub time: Timestamp,
@@ -91,7 +91,7 @@ fn measured(stats: ContainerStats, now: Timestamp) -> Option<Measured> {
     })
 }
 
-/// What everything on the node uses.
+/// The usage of everything on the node.
 pub async fn read(kubelet: &Kubelet) -> runtime::Result<NodeUsage> {
     let mut measured = BTreeMap::<String, Vec<Measured>>::new();
     for container in containers(kubelet).await? {

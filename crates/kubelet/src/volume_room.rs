@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 
 use crate::node::machine;
 
-/// What is older than this is measured again when somebody asks.
+/// The age from which a figure is measured again when somebody asks.
 const FRESH: Duration = Duration::from_secs(60);
-/// Who measures for longer than this has broken off.
+/// The time after which a measurement counts as broken off.
 const LONGEST: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,7 +81,7 @@ struct State {
     under_way: Option<Instant>,
 }
 
-/// What was measured last. However many ask, it is measured once at a time and once a minute.
+/// The figures that were measured last. However many ask, it is measured once at a time and once a minute.
 #[derive(Default)]
 pub struct VolumeUsages {
     state: Mutex<State>,
@@ -105,11 +105,12 @@ impl VolumeUsages {
         self.done.notify_waiters();
     }
 
-    /// What is known, after a moment for somebody who measures. A driver that hangs holds up nobody for longer.
+    /// The figures that are known, after a moment for a measurement under way. A driver that hangs holds up nobody for
+    /// longer.
     pub async fn known(&self, moment: Duration) -> Measured {
         let done = self.done.notified();
         if self.state.lock().under_way.is_some() {
-            // What is there by then is told.
+            // The figures that are there by then are told.
             let _ = clock::timeout(moment, done).await;
         }
         self.state.lock().measured.clone()

@@ -49,7 +49,7 @@ async fn of_volume(kubelet: &Kubelet, pod: &Pod, volume: &Volume, mounted: &Moun
     let room: Room = if kubelet.csi.has(&mounted.path, &kubelet.pod_folder(uid)) {
         kubelet.csi.room(uid, &volume.name).await?
     } else if mounted.is_device || volume.host_path.is_some() {
-        // What is the node's own is none of the Pod's use.
+        // Files of the node's own are none of the Pod's use.
         return None;
     } else if claim.is_some() {
         blocking(move || of_disk(&path)).await?

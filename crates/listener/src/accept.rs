@@ -57,6 +57,8 @@ pub struct Figures {
     pub refused: AtomicU64,
     /// Connections ended because their client did not read its answers.
     pub cut: AtomicU64,
+    /// TLS handshakes that failed, or took too long.
+    pub handshakes: AtomicU64,
 }
 
 /// A listener that bounds its connections.
@@ -167,7 +169,7 @@ fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// What counts as one source.
+/// The source that an address counts as.
 fn source(from: IpAddr) -> u128 {
     match from {
         IpAddr::V4(v4) => u128::from(v4.to_bits()),

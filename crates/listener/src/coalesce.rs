@@ -1,4 +1,4 @@
-//! What HTTP/2 writes frame by frame, coalesced into few writes.
+//! The frames that HTTP/2 writes one by one, coalesced into few writes.
 //!
 //! The protocol's implementation flushes behind every data frame, and the tasks of a hundred watches each bring a frame at
 //! their own moment: without this, each frame would be a TLS record and a system call of its own. A flush that comes

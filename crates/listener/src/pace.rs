@@ -20,7 +20,7 @@ use crate::places::Place;
 const TURN: Duration = Duration::from_secs(5);
 /// A connection on which nothing was asked by then is ended: 10 seconds.
 const FIRST: u32 = 2;
-/// A connection on which nothing is open and nothing was asked for so long is ended, as upstream does: 90 seconds.
+/// The turns without a request after which a connection on which nothing is open is ended, as upstream does: 90 seconds.
 const IDLE: u32 = 18;
 /// An answer of which the client takes nothing is cut after a round of turns: 30 to 35 seconds.
 const ROUND: usize = 7;
@@ -111,7 +111,7 @@ struct Answer {
     patient: AtomicBool,
     waiting: Mutex<Waiting>,
     place: Mutex<Option<Place>>,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Vec<Kept>>,
 }
 
 /// Something that goes when the answer has gone.
@@ -146,9 +146,9 @@ impl Answering {
         *self.0.place.lock() = Some(place);
     }
 
-    /// Keeps something else as long.
+    /// Keeps other things as long.
     pub fn keep(&self, guard: Box<dyn Send>) {
-        *self.0.kept.lock() = Some(Kept(guard));
+        self.0.kept.lock().push(Kept(guard));
     }
 
     /// The connection takes no more requests, and ends once those that are open are answered. Its client makes another one.
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
     use crate::places::Places;
 
-    /// What ends a connection, and after how many seconds, with this going on beside it.
+    /// The verdict that ends a connection, and after how many seconds, with this going on beside it.
     async fn end(beside: impl AsyncFnOnce(Arc<Pace>)) -> (Verdict, u64) {
         let (pace, begun) = (Arc::<Pace>::default(), Instant::now());
         let work = beside(pace.clone());

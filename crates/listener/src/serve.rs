@@ -119,8 +119,14 @@ impl Talk {
         let Accepted { socket, address, place } = accepted;
         let stream = match clock::timeout(HANDSHAKE, tls.accept(socket)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return tracing::debug!(%address, %error, "TLS handshake failed"),
-            Err(_) => return tracing::debug!(%address, "TLS handshake timed out"),
+            Ok(Err(error)) => {
+                self.figures.handshakes.fetch_add(1, Ordering::Relaxed);
+                return tracing::debug!(%address, %error, "TLS handshake failed");
+            }
+            Err(_) => {
+                self.figures.handshakes.fetch_add(1, Ordering::Relaxed);
+                return tracing::debug!(%address, "TLS handshake timed out");
+            }
         };
         let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let peer = Peer { address, certificates: certificates.iter().map(|c| c.clone().into_owned()).collect() };

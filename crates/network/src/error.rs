@@ -1,4 +1,4 @@
-//! What can go wrong with the Pod network of a node.
+//! The errors of the Pod network of a node.
 
 use std::path::PathBuf;
 

@@ -36,7 +36,7 @@ use overlay::{
     plan::Mode,
 };
 
-/// What the names of the links to Pods begin with, on the node's side.
+/// The beginning of the names of the links to Pods, on the node's side.
 pub use link::PREFIX as POD_LINKS;
 
 /// The names under which the container engine calls this program as a plugin.

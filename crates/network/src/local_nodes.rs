@@ -30,7 +30,8 @@ use crate::{
 };
 
 const BRIDGE: &str = "skiff-nodes";
-/// What the names of the links to the other nodes begin with, on the machine's side; the bridge's name is not among them.
+/// The beginning of the names of the links to the other nodes, on the machine's side; the bridge's name is not among
+/// them.
 const PORT: &str = "skiff-node-";
 const TABLE: &str = "ip skiff-nodes";
 /// The name of a node's link in its namespace.
@@ -60,7 +61,7 @@ fn free(taken: &[Ipv4Net]) -> Option<Ipv4Net> {
     ranges.into_iter().find(|range| !taken.iter().any(|other| rules::overlap(*other, *range)))
 }
 
-/// What comes from the other nodes leaves the machine under its own address. Pods keep theirs within the cluster.
+/// Traffic from the other nodes leaves the machine under its own address. Pods keep theirs within the cluster.
 fn table(range: Ipv4Net, cluster: Ipv4Net) -> String {
     format!(
         "add table {TABLE}
@@ -129,7 +130,8 @@ async fn ways(handle: &Handle) -> Result<Vec<Ipv4Net>, LinkError> {
     Ok(all.iter().filter_map(destination).filter(|to| to.prefix_len() > 0).collect())
 }
 
-/// Makes the file hold a namespace that has the node's address and is linked to the others. What is there already stays.
+/// Makes the file hold a namespace that has the node's address and is linked to the others. The parts that are there
+/// already stay.
 pub async fn join(netns: &Path, number: u8, meeting: Meeting) -> Result<(), LinkError> {
     let (handle, port) = (connect()?, format!("{PORT}{number}"));
     if namespace::keep(netns).await? {

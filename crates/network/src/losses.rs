@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::error::{LinkError, system};
 
-/// What is told from the moment of listening on. The kernel drops what a slow reader leaves, and then ends the telling.
+/// The changes that the kernel tells from the moment of listening on. The kernel drops what a slow reader leaves, and
+/// then ends the telling.
 pub struct Losses {
     messages: UnboundedReceiver<(NetlinkMessage<RouteNetlinkMessage>, SocketAddr)>,
     #[allow(dead_code, reason = "the connection ends without it")]
@@ -32,7 +33,7 @@ impl Losses {
         Ok(Losses { messages, handle, connection })
     }
 
-    /// What changed; `None` when something was missed and there will be no more.
+    /// The next change; `None` when something was missed and there will be no more.
     pub async fn next(&mut self) -> Option<RouteNetlinkMessage> {
         loop {
             let (message, _) = self.messages.next().await?;

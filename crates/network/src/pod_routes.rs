@@ -35,7 +35,7 @@ pub async fn keep(state_dir: PathBuf, range: Ipv4Net) {
     }
 }
 
-/// Returns when something was missed. What went before is found at the beginning.
+/// Returns when something was missed. Changes from before that are found at the beginning.
 async fn listen(state_dir: &Path, range: Ipv4Net) -> Result<(), LinkError> {
     let mut losses = Losses::listen()?;
     let handle = connect()?;

@@ -20,7 +20,7 @@ pub fn overlap(a: Ipv4Net, b: Ipv4Net) -> bool {
 }
 
 /// The table as it must be. Host ports and the tunnel's peers live in maps and sets whose elements survive a rewrite of the
-/// chains. What comes through the tunnel is taken from nodes alone: anybody else could speak as any Pod.
+/// chains. Packets that come through the tunnel are taken from nodes alone: anybody else could speak as any Pod.
 pub fn table(range: Ipv4Net, cluster: Ipv4Net) -> String {
     let local = "fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto { tcp, udp, sctp }";
     let lead = "dnat ip addr . port to meta l4proto . th dport map @host-ports";

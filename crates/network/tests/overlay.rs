@@ -104,7 +104,7 @@ impl World {
                         _ = &mut stopped => return,
                         () = overlay.lost() => {}
                     }
-                    // What is only half gone is tried again when the rest of the change is told.
+                    // A part that is only half gone is tried again when the rest of the change is told.
                     let _ = overlay.follow(&peers).await;
                 }
             });

@@ -1,5 +1,6 @@
-//! What a table holds, counted: the rules of each chain and the elements of each map and set. What is to be there is counted
-//! in the text that made it, what is there in the kernel's own listing; what the kernel has less of, somebody took away.
+//! The content of a table, counted: the rules of each chain and the elements of each map and set. The rules that are to be
+//! there are counted in the text that made them, those that are there in the kernel's own listing; where the kernel has
+//! fewer, somebody took some away.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -98,7 +99,7 @@ impl Census {
     }
 }
 
-/// What stands between the first brace and its partner, and what stands behind that.
+/// The text between the first brace and its partner, and the text behind that.
 fn block(text: &str) -> (&str, &str) {
     let Some(begin) = text.find('{').map(|at| at + 1) else { return ("", "") };
     let mut depth = 1;

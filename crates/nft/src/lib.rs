@@ -22,7 +22,7 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
-    /// What nft said; its first line says the most.
+    /// The error by nft's message, whose first line says the most.
     fn refused(said: &str) -> Self {
         ApplyError::Refused(said.lines().next().unwrap_or("failed without a message").to_owned())
     }

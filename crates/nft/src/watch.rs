@@ -46,7 +46,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Waits until somebody else has changed rules. What is dropped while it waits goes on with the next call.
+    /// Waits until somebody else has changed rules. A wait that is dropped goes on with the next call.
     pub async fn others(&mut self) {
         loop {
             self.pauses.tick().await;
@@ -60,8 +60,8 @@ impl Watch {
         }
     }
 
-    /// What is missing of a table that such a script makes. Looking costs at most a twentieth of a processor, however often others
-    /// change something.
+    /// The parts that a table lacks of those that such a script makes. Looking costs at most a twentieth of a processor, however
+    /// often others change something.
     pub async fn missing(&mut self, table: &str, script: &str) -> Option<String> {
         let begun = clock::Instant::now();
         let there = Census::of_kernel(table).await;

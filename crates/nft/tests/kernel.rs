@@ -1,4 +1,4 @@
-//! What others do to rules in the real kernel, in a network namespace that the test makes itself.
+//! Changes by others to rules in the real kernel, in a network namespace that the test makes itself.
 //! One test alone: the transactions of a process are counted together, whatever namespaces they are in.
 
 use std::{fs::File, process::Command, time::Duration};

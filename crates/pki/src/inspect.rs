@@ -139,7 +139,7 @@ pub fn key_pin(authority: &str) -> Result<String> {
 /// The pin of a DER certificate's key.
 pub fn key_pin_der(certificate: &[u8]) -> Result<String> {
     let digest = Sha256::digest(parse(certificate)?.public_key().raw);
-    Ok(format!("sha256:{}", digest.iter().map(|b| format!("{b:02x}")).collect::<String>()))
+    Ok(format!("sha256:{}", base16ct::lower::encode_string(&digest)))
 }
 
 /// Certificates as PEM.

@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn the_key_of_an_edwards_curve_is_the_one_that_its_seed_makes() {
         let key = ProvenKey::make("ED25519", b"text").unwrap();
-        // What rcgen reads, others read too: it takes both forms.
+        // A key that rcgen reads is read by others too: it takes both forms.
         let pair = rcgen::KeyPair::from_pem(&key.private).unwrap();
         assert_eq!(rcgen::PublicKeyData::subject_public_key_info(&pair), key.public);
         assert_eq!(rcgen::SigningKey::sign(&pair, b"text").unwrap(), key.proof, "these signatures are always the same");

@@ -1,5 +1,5 @@
-//! What one change costs among many policies and Pods: plans them all, writes them to the kernel, then changes one label of
-//! one Pod, and one policy, again and again. Run it in a network namespace of its own:
+//! The cost of one change among many policies and Pods: plans them all, writes them to the kernel, then changes one label
+//! of one Pod, and one policy, again and again. Run it in a network namespace of its own:
 //! `ip netns exec NAME policy_scale [POLICIES] [PODS]`.
 
 use std::{net::Ipv4Addr, time::Instant};

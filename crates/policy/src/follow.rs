@@ -39,7 +39,7 @@ pub struct Follower {
     kernel: Option<Tables>,
     /// Pods of this node with the addresses that the kubelet named, which count before those that the API shows.
     arrived: BTreeMap<Identity, Facts>,
-    /// Who waits for the next transaction.
+    /// Those who wait for the next transaction.
     waiting: Vec<oneshot::Sender<()>>,
     watch: nft::Watch,
 }
@@ -71,7 +71,7 @@ impl Cluster {
     }
 }
 
-/// What is there already, as from `recv`.
+/// The change that is there already, as from `recv`.
 fn there<T: Clone>(from: &mut Receiver<T>) -> Option<Result<T, RecvError>> {
     match from.try_recv() {
         Ok(change) => Some(Ok(change)),
@@ -259,7 +259,7 @@ impl Follower {
         }
     }
 
-    /// What makes the whole table.
+    /// The script that makes the whole table.
     fn everything(&self, tables: &Tables) -> String {
         let everything = Tables::default().changes(tables).text();
         format!("{}{everything}", text::fresh_table(self.config.pod_links))
@@ -279,7 +279,7 @@ impl Follower {
 
     fn answer(&mut self) {
         for done in self.waiting.drain(..) {
-            // Who asked may have given up.
+            // The one who asked may have given up.
             let _ = done.send(());
         }
     }

@@ -40,7 +40,7 @@ pub struct Element {
 
 /// A name that only this text has: users choose their selectors and names, and must not meet another's.
 pub fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes())[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&Sha256::digest(text)[..16])
 }
 
 impl Group {
@@ -54,7 +54,7 @@ impl Group {
         matches!(self, Group::Port { .. })
     }
 
-    /// What a Pod with these addresses brings in.
+    /// The elements that a Pod with these addresses brings in.
     pub fn elements(&self, pod: &Facts, addresses: &[IpAddr], namespace: &Labels) -> Vec<Element> {
         let of = |port: Option<u16>| addresses.iter().map(move |address| Element { address: *address, port });
         match self {

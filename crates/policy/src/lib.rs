@@ -36,7 +36,7 @@ pub use gate::{Gate, gate};
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node_name: String,
-    /// What the names of the links to this node's Pods begin with.
+    /// The beginning of the names of the links to this node's Pods.
     pub pod_links: &'static str,
 }
 
@@ -71,7 +71,7 @@ async fn permitted(client: &Client, arrivals: &mut tokio::sync::mpsc::Receiver<A
         loop {
             tokio::select! {
                 () = &mut pause => break,
-                // Who asked may have given up.
+                // The one who asked may have given up.
                 Some(arrival) = arrivals.recv(), if is_forbidden => { let _ = arrival.done.send(()); }
             }
         }

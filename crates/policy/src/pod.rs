@@ -48,8 +48,8 @@ impl Pod {
         }
     }
 
-    /// What tells this Pod from all others, also those of its name before and after. A static Pod and its mirror are one
-    /// Pod. The name is part of it, because whoever makes a Pod chooses its annotations.
+    /// The text that tells this Pod from all others, also those of its name before and after. A static Pod and its
+    /// mirror are one Pod. The name is part of it, because whoever makes a Pod chooses its annotations.
     pub fn identity(&self) -> String {
         let annotations = self.metadata.annotations.as_ref();
         let hash = annotations.and_then(|a| a.get(MIRROR_ANNOTATION).or_else(|| a.get(HASH_ANNOTATION)));
@@ -57,7 +57,8 @@ impl Pod {
         format!("{}/{run}", Key::of(self))
     }
 
-    /// What policies ask for. A Pod on the host's network has no address of its own, and one that ended has it no more.
+    /// The facts that policies ask for. A Pod on the host's network has no address of its own, and one that ended has
+    /// it no more.
     pub fn facts(&self, node: &str) -> Facts {
         Facts {
             namespace: self.metadata.namespace.clone().unwrap_or_default(),
@@ -98,7 +99,7 @@ fn little(meta: &ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// What policies ask about a Pod.
+/// The facts that policies ask for about a Pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
     pub namespace: String,

@@ -1,7 +1,7 @@
 //! One NetworkPolicy as rules: whom it selects, and what it allows in each direction. Pure.
 //!
-//! A rule of the API (some peers, some ports) becomes one rule of ours for each peer and each sort of ports. What a stored
-//! policy says that cannot be understood allows nothing.
+//! A rule of the API (some peers, some ports) becomes one rule of ours for each peer and each sort of ports. A part of a
+//! stored policy that cannot be understood allows nothing.
 
 use std::ops::RangeInclusive;
 
@@ -25,7 +25,7 @@ pub enum Peer {
     Block { within: IpNet, except: Vec<IpNet> },
 }
 
-/// What a connection is opened to.
+/// The ports that a connection may be opened to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ports {
     Any,
@@ -37,7 +37,7 @@ pub enum Ports {
     Named(Protocol, GroupName),
 }
 
-/// What one rule lets through.
+/// The peer and the ports that one rule lets through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allow {
     pub peer: Peer,

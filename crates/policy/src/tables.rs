@@ -1,5 +1,5 @@
-//! What the kernel is to hold: chains, groups, and which chain decides about which address; and the way from one such
-//! state to another. Pure.
+//! The tables that the kernel is to hold: chains, groups, and which chain decides about which address; and the way from
+//! one such state to another. Pure.
 //!
 //! A Pod's address leads to a chain for the very policies that select it, which all Pods that the same policies select
 //! share; that chain asks each policy's own chain. So a Pod that policies select anew is one element, and a policy that
@@ -42,7 +42,7 @@ impl Tables {
         self.isolated.keys().map(|(_, address)| *address).collect()
     }
 
-    /// What leads from this state to another one.
+    /// The script that leads from this state to another one.
     pub fn changes(&self, to: &Tables) -> Script {
         let mut script = Script::new(text::TABLE);
         for name in union(&self.chains, &to.chains) {

@@ -66,10 +66,10 @@ pub fn chain_name(direction: Direction, family: Family, digest: &str, about: &st
 /// Commands that leave an empty table with all hooks and maps, whatever was there before.
 ///
 /// Both chains see what is routed through the node, after destinations have been rewritten (by Services and host ports) and
-/// before sources are: so policies meet the real addresses. What the node itself sends or takes is not routed and passes.
-/// What one chain accepts goes on to the next, so a connection needs both: its source's egress and its destination's
-/// ingress. A first packet from a Pod's link has to carry an address that is routed to this link, or a Pod could escape its
-/// policies, and satisfy others', with an address of its choice.
+/// before sources are: so policies meet the real addresses. Packets that the node itself sends or takes are not routed and
+/// pass. A packet that one chain accepts goes on to the next, so a connection needs both: its source's egress and its
+/// destination's ingress. A first packet from a Pod's link has to carry an address that is routed to this link, or a Pod
+/// could escape its policies, and satisfy others', with an address of its choice.
 pub fn fresh_table(pod_links: &str) -> String {
     let mut text = format!(
         "add table {TABLE}\ndelete table {TABLE}\ntable {TABLE} {{\n  \

@@ -1,4 +1,4 @@
-//! What traffic is told apart by: its direction as a Pod sees it, its family of addresses, and its protocol.
+//! The traits that traffic is told apart by: its direction as a Pod sees it, its family of addresses, and its protocol.
 
 use std::net::IpAddr;
 

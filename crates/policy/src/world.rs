@@ -21,7 +21,7 @@ use crate::{
     traffic::{Direction, Family},
 };
 
-/// What tells Pods apart, see [`Pod::identity`](crate::pod::Pod::identity).
+/// The text that tells Pods apart, see [`Pod::identity`](crate::pod::Pod::identity).
 pub type Identity = String;
 
 /// Stands for a policy where many are listed.
@@ -31,7 +31,8 @@ type Number = u32;
 pub struct World {
     namespaces: BTreeMap<String, Arc<Labels>>,
     pods: BTreeMap<Identity, Arc<Facts>>,
-    /// Who has an address. Two Pods may say that they do: the one that is gone, and the one that came after it.
+    /// The Pods by their addresses. Two Pods may say that they do: the one that is gone, and the one that came after
+    /// it.
     holders: BTreeMap<IpAddr, Identity>,
     policies: BTreeMap<Key, Stored>,
     by_number: BTreeMap<Number, Key>,
@@ -282,7 +283,7 @@ impl World {
         Some(together)
     }
 
-    /// What the kernel is to hold: all that is needed for the Pods of this node, and nothing else.
+    /// The tables that the kernel is to hold: all that is needed for the Pods of this node, and nothing else.
     pub fn plan(&mut self) -> Tables {
         self.together.retain(|_, together| Arc::strong_count(together) > 1);
         let mut tables = Tables::default();

@@ -110,7 +110,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// What the kernel has of a table, or nothing.
+/// The kernel's listing of a table, or nothing.
 fn kernel() -> String {
     let out = Command::new("nft").args(["list", "table", "inet", "skiff-policy"]).output().expect("nft");
     String::from_utf8_lossy(&out.stdout).into_owned()

@@ -306,7 +306,7 @@ async fn echo(at: SocketAddr) {
     });
 }
 
-/// What comes back, or `silence`.
+/// The answer, or `silence`.
 async fn call(to: &str) -> String {
     let said = async {
         let mut stream = TcpStream::connect(to).await?;

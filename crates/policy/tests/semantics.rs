@@ -1,4 +1,5 @@
-//! What policies mean, read off the tables that the kernel is to hold: upstream's truth tables, and changes on the way.
+//! The meaning of policies, read off the tables that the kernel is to hold: upstream's truth tables, and changes on the
+//! way.
 
 mod cases;
 

@@ -1,5 +1,5 @@
-//! What one change costs among many Services: renders them all, writes them to the kernel, then changes one endpoint of
-//! one Service again and again. Run it in a network namespace of its own: `ip netns exec NAME scale [SERVICES]`.
+//! The cost of one change among many Services: renders them all, writes them to the kernel, then changes one endpoint
+//! of one Service again and again. Run it in a network namespace of its own: `ip netns exec NAME scale [SERVICES]`.
 
 use std::{sync::Arc, time::Instant};
 

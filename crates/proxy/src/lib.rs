@@ -140,7 +140,7 @@ impl Proxy {
         }
     }
 
-    /// What makes the whole table.
+    /// The script that makes the whole table.
     fn everything(&mut self) -> String {
         format!("{}{}", script::fresh_table(self.node.pods), self.table.everything().text())
     }

@@ -54,9 +54,9 @@ fn shared_chains() -> String {
 /// Commands that leave an empty table with all hooks and maps, whatever was there before.
 ///
 /// Dispatch is by one lookup in a verdict map, so the cost for a packet does not grow with the number of Services.
-/// Only the first packet of a connection passes the nat chains. What has no way through them is refused by the filter
-/// chains, which come after (TCP by a reset: a local caller would only hear an ICMP message when it asks again, a second
-/// later); load balancers' firewalls come before, because they ask for the address that was called.
+/// Only the first packet of a connection passes the nat chains. A packet that has no way through them is refused by the
+/// filter chains, which come after (TCP by a reset: a local caller would only hear an ICMP message when it asks again, a
+/// second later); load balancers' firewalls come before, because they ask for the address that was called.
 pub fn fresh_table(pods: Option<Ipv4Net>) -> String {
     let services = "ip daddr . meta l4proto . th dport vmap @service-ips";
     let here = "fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport";

@@ -167,7 +167,7 @@ impl<'a> PortRules<'a> {
         self.lead(door, &chain);
     }
 
-    /// The external policy `Local`: traffic from outside stays on this node and keeps its source. What comes from the
+    /// The external policy `Local`: traffic from outside stays on this node and keeps its source. Traffic from the
     /// cluster itself takes the cluster's way, as if it had gone out to a load balancer and come back.
     fn keeping_the_source(&mut self, door: Door) {
         let Targets { cluster, local, .. } = self.targets;

@@ -99,7 +99,7 @@ impl Rules {
         Rules { table: Table::default() }
     }
 
-    /// What makes all of it.
+    /// The script that makes all of it.
     fn everything(&mut self) -> String {
         let fixed = script::fresh_table(Some("10.244.0.0/16".parse().unwrap()));
         format!("{fixed}{}", self.table.everything().text())
@@ -181,7 +181,7 @@ async fn endpoint(address: &'static str) {
     });
 }
 
-/// Who answers, `refused`, or `silence`.
+/// The endpoint that answers, `refused`, or `silence`.
 async fn call(to: (&str, u16)) -> String {
     let to = SocketAddr::from((to.0.parse::<Ipv4Addr>().unwrap(), to.1));
     match tokio::time::timeout(Duration::from_millis(700), TcpStream::connect(to)).await {

@@ -29,7 +29,7 @@ impl Error {
         matches!(self, Error::Refused { code: tonic::Code::NotFound, .. })
     }
 
-    /// What went wrong, without the transport's words around it.
+    /// The failure in words, without those of the transport around it.
     pub fn words(&self) -> &str {
         match self {
             Error::Refused { message, .. } => message.split_once(" desc = ").map_or(message, |(_, words)| words),

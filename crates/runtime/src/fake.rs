@@ -81,12 +81,12 @@ impl Fake {
         self.state.lock().exec = answer;
     }
 
-    /// From now on the container of that name uses so many bytes of memory.
+    /// From now on the container of that name uses this much memory.
     pub fn uses(&self, name: &str, bytes: u64) {
         self.state.lock().uses.insert(name.to_owned(), bytes);
     }
 
-    /// What the newest container of that name may take.
+    /// The resources that the newest container of that name may take.
     pub fn resources(&self, name: &str) -> Option<LinuxContainerResources> {
         let state = self.state.lock();
         let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);

@@ -102,7 +102,8 @@ pub struct Server {
     methods: BTreeMap<&'static str, Method>,
 }
 
-/// Makes a socket at this path, in the place of one that an earlier process left. Who may connect is decided by the folder.
+/// Makes a socket at this path, in the place of one that an earlier process left. The folder decides about the users who
+/// may connect.
 pub fn listen(socket: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -16,7 +16,7 @@ pub enum Entry {
     Folder { path: String, mode: u32 },
 }
 
-/// What an image holds and how it starts.
+/// The content of an image and how it starts.
 #[derive(Debug, Clone, Default)]
 pub struct Recipe {
     /// The full reference, such as `registry.k8s.io/pause:3.10`.
@@ -106,7 +106,7 @@ fn to_bytes(value: &json::Value) -> Vec<u8> {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hex: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let hex = base16ct::lower::encode_string(&Sha256::digest(bytes));
     format!("sha256:{hex}")
 }
 

@@ -59,7 +59,7 @@ pub struct Args {
     /// How much required affinity of existing Pods attracts those that it matches.
     pub hard_affinity_weight: i64,
     pub ignore_preferred_of_existing: bool,
-    /// The dry runs of preemption end when so many candidates are found.
+    /// The number of candidates at which the dry runs of preemption end.
     pub candidates_percentage: usize,
     pub candidates_absolute: usize,
     /// How long volumes may take to be bound.

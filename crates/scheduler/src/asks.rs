@@ -1,4 +1,5 @@
-//! What containers ask for by names of resources that may be devices, and the requests of the claim that is made for that.
+//! The requests of containers for resources whose names may stand for devices, and the requests of the claim that is made
+//! for that.
 //! Upstream counterpart: pkg/scheduler/framework/plugins/dynamicresources (createRequestsAndMappings).
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use k8s_openapi::api::{
 /// Extended resources, each with the DeviceClass that stands for it.
 pub type Resources = BTreeMap<String, String>;
 
-/// What one container asks for, under the names of all its requests.
+/// The requests of one container, under all their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asks {
     /// It has ended when those after it start.
@@ -26,7 +27,7 @@ impl Asks {
         Asks { starts_only, requests: requests.map(|(name, amount)| (name.clone(), parse(amount).value())).collect() }
     }
 
-    /// What it asks for that could be devices.
+    /// The requests that could be for devices.
     pub fn candidates(&self) -> impl Iterator<Item = &str> {
         let asked = self.requests.iter().filter(|(_, amount)| **amount > 0).map(|(name, _)| name.as_str());
         asked.filter(|name| resource_name::may_be_devices(name))
@@ -39,7 +40,7 @@ impl Asks {
     }
 }
 
-/// What the containers of a Pod ask for, those that start it first. Empty when none of it could be devices.
+/// The requests of a Pod's containers, those that start it first. Empty when none of it could be devices.
 pub fn asks(spec: &PodSpec) -> Vec<Asks> {
     let starting = spec.init_containers.iter().flatten().map(|c| Asks::of(c, !is_sidecar(c)));
     let all: Vec<Asks> = starting.chain(spec.containers.iter().map(|c| Asks::of(c, false))).collect();
@@ -141,7 +142,7 @@ mod tests {
         check(&["1"], &["2"], "1=2", "1<1 0<1");
         check(&["3"], &["1", "2"], "1=1 2=2", "1<1 2<2 0<1 0<2");
         check(&["5"], &["1", "2"], "0=2 1=1 2=2", "1<1 2<2 0<1 0<2 0<0");
-        // What is beyond is had in common, as much as the greediest needs.
+        // The devices beyond are had in common, as many as the greediest needs.
         check(&["2", "4", "3"], &["1"], "1=3 3=1", "3<3 0<3 0<1 1<3 1<1 2<3 2<1");
         // A sidecar runs on, and those before it cannot have its devices for themselves alone.
         check(&["1:sidecar", "2"], &["1"], "0=1 1=1 2=1", "0<0 2<2 1<2 1<1");

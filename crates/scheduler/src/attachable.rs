@@ -69,7 +69,7 @@ pub fn inline(pod: &Pod) -> Vec<Attachable> {
     volumes.into_iter().flatten().filter_map(Attachable::of_inline).collect()
 }
 
-/// What is known of the drivers on one node.
+/// The limits of the drivers on one node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Limits {
     /// How many volumes of each driver the node can hold.
@@ -95,7 +95,7 @@ impl Limits {
         self.counts.is_empty()
     }
 
-    /// However they are shared out between drivers, so many volumes fit.
+    /// The number of volumes that fit however they are shared out between drivers.
     pub fn least(&self) -> i64 {
         self.counts.values().copied().min().unwrap_or(i64::MAX)
     }
@@ -130,7 +130,7 @@ impl Attachment {
 pub struct Attachables {
     /// By the name of the PersistentVolume.
     pub volumes: HashMap<String, Attachable>,
-    /// Who makes the volumes of each StorageClass.
+    /// The provisioner of each StorageClass.
     pub provisioners: HashMap<String, String>,
     /// By node.
     pub limits: HashMap<String, Limits>,
@@ -192,7 +192,7 @@ impl Attachables {
     }
 }
 
-/// Who makes the volumes of a StorageClass.
+/// The provisioner of a StorageClass.
 pub fn provisioner(class: &StorageClass) -> String {
     class.provisioner.clone()
 }

@@ -37,7 +37,7 @@ pub enum Flush {
     Expired,
     /// A node that took no Pod of the class may take some again.
     NotFull,
-    /// What other nodes have matters for Pods of the class, or extenders and nominated Pods have a word.
+    /// The Pods of other nodes matter for those of the class, or extenders and nominated Pods have a word.
     NotBatchable,
 }
 
@@ -52,7 +52,7 @@ impl Flush {
     }
 }
 
-/// What one cycle had of batches.
+/// The part of batches in one cycle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cycle {
     /// The Pod's node came from a batch.
@@ -63,7 +63,8 @@ pub struct Cycle {
     pub keeping: Option<Duration>,
 }
 
-/// A search over a part of a large cluster serves one Pod for so many nodes, since the other parts want their share.
+/// The number of nodes for which a search over a part of a large cluster serves one Pod, since the other parts want
+/// their share.
 const NODES_FOR_A_POD: usize = 4;
 /// With more changes than this, a new search costs no more.
 const CHANGES: usize = 64;

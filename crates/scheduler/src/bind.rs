@@ -40,7 +40,7 @@ pub enum Outcome {
     },
 }
 
-/// What becomes of the Pod's `nominatedNodeName`.
+/// The change to the Pod's `nominatedNodeName`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Nomination {
     Node(Arc<str>),

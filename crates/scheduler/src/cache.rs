@@ -70,7 +70,7 @@ pub struct Cache {
     /// How many placed Pods have required anti-affinity, or preferences, over each key.
     refusing: BTreeMap<KeyId, u32>,
     preferring: BTreeMap<KeyId, u32>,
-    /// What Pods ask for by claims.
+    /// The claims of Pods.
     pub claims: Claims,
     pub devices: Devices,
     /// Volumes that are attached to nodes.

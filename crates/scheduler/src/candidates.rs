@@ -26,8 +26,8 @@ pub(crate) fn by_importance((a, x): &(Key, Placed), (b, y): &(Key, Placed)) -> O
 }
 
 impl Victims {
-    /// What compares nodes: how many budgets are broken, the most important victim's priority, the sum of priorities, the
-    /// number of victims, and how long the most important ones have run (latest start first).
+    /// The cost by which nodes are compared: how many budgets are broken, the most important victim's priority, the sum
+    /// of priorities, the number of victims, and how long the most important ones have run (latest start first).
     pub fn cost(&self) -> (usize, i32, i64, usize, Reverse<Timestamp>) {
         let priorities = || self.pods.iter().map(|(_, p)| p.priority);
         let highest = priorities().max().unwrap_or(i32::MIN);

@@ -21,9 +21,9 @@ pub enum Change {
     Devices = 1 << 12,
     /// How many volumes a node can hold, or how many are attached there.
     VolumeLimits = 1 << 13,
-    /// What drivers tell of the room for new volumes.
+    /// The room for new volumes, as drivers tell it.
     StorageCapacity = 1 << 14,
-    /// What nodes declare of their features.
+    /// The features that nodes declare.
     NodeFeatures = 1 << 15,
 }
 

@@ -87,7 +87,7 @@ impl Claim {
     }
 }
 
-/// What is known of a PersistentVolume.
+/// The facts about a PersistentVolume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
     /// The parts of the object that decide who can have it and where.
@@ -139,12 +139,12 @@ enum Place {
     Claim(Key),
 }
 
-/// What is known of a StorageClass.
+/// The facts about a StorageClass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     /// Its claims are bound when a Pod that uses them has a node.
     waits_for_pod: bool,
-    /// Who makes its volumes; `None` when somebody does by hand.
+    /// The provisioner of its volumes; `None` when somebody makes them by hand.
     provisioner: Option<String>,
     topologies: Vec<TopologySelectorTerm>,
 }
@@ -266,7 +266,7 @@ impl Claims {
                 self.places.remove(&place);
             }
         }
-        // What was chosen has been written, or is somebody else's now.
+        // The choice of this volume has been written, or the volume is somebody else's now.
         if !volume.as_ref().is_some_and(|volume| volume.offer().is_free()) {
             self.taken.remove(name);
         }

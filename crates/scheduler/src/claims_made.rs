@@ -1,4 +1,5 @@
-//! How often the scheduler tried to make a claim for extended resources. What makes them stands below what counts all else.
+//! How often the scheduler tried to make a claim for extended resources. The code that makes them stands below the code
+//! that counts all else.
 //! Upstream counterpart: pkg/scheduler/metrics (resourceclaim_creates_total).
 
 use std::fmt;

@@ -109,7 +109,7 @@ pub struct Class {
     /// PersistentVolumeClaims and ResourceClaims that the Pods use.
     pub claims: Vec<Named>,
     pub devices: Vec<Named>,
-    /// What the containers ask for, where some of it may be devices.
+    /// The requests of the containers, where some of them may be for devices.
     pub asks: Vec<Asks>,
     /// Volumes without a claim that a CSI driver may have to attach.
     pub inline: Vec<Attachable>,

@@ -102,7 +102,8 @@ impl Engine {
         }
     }
 
-    /// What a plugin would give up so that the Pod fits later, and how it says so. Most Pods have no such plugin.
+    /// The claims that a plugin would give up so that the Pod fits later, and how it says so. Most Pods have no such
+    /// plugin.
     fn release(&self, pod: &Waiting, failure: &Failure) -> Option<Release> {
         let (class, profile) = (self.cache.class(pod.class), self.profile(pod.class));
         let context = Context { cache: &self.cache, class, args: &profile.args, tallies: &[] };
@@ -139,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// What the plugins have to do before a Pod is bound. For most it is nothing.
+    /// The work of the plugins before a Pod is bound. For most it is nothing.
     fn preparations(&self, pod: &Waiting) -> Vec<Preparation> {
         let (class, profile) = (self.cache.class(pod.class), self.profile(pod.class));
         let context = Context { cache: &self.cache, class, args: &profile.args, tallies: &[] };

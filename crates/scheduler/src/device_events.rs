@@ -1,4 +1,4 @@
-//! What the engine does when it is told of devices: of claims on them, their classes, and the slices that offer them.
+//! The engine's reaction when it is told of devices: of claims on them, their classes, and the slices that offer them.
 
 use client::Key;
 use clock::{Instant, Timestamp};

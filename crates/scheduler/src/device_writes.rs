@@ -234,7 +234,7 @@ async fn bind_claim(
     }
 }
 
-/// What a write meets.
+/// The obstacle that a write meets.
 enum Met {
     Another,
     Obstacle(String),

@@ -1,5 +1,6 @@
-//! The engine: watch events in, decisions out. It knows no API and no task, so a benchmark can drive it alone. What an
-//! event does is here, what a cycle does in `cycle` and `preemption`, and whom an event helps in `wake`.
+//! The engine: watch events in, decisions out. It knows no API and no task, so a benchmark can drive it alone. The
+//! reaction to an event is here, a cycle is in `cycle` and `preemption`, and the search for Pods that an event helps is
+//! in `wake`.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -106,7 +107,7 @@ pub enum Decision {
     Failed { pod: Waiting, why: String },
 }
 
-/// What has to be done before a Pod can be bound.
+/// The work that has to be done before a Pod can be bound.
 #[derive(Clone)]
 pub struct Preparation {
     pub plugin: &'static Plugin,
@@ -142,7 +143,7 @@ pub struct Engine {
     pub(crate) preparing: HashSet<(Key, String)>,
     pub(crate) nominations: Nominations,
     pub(crate) gangs: Gangs,
-    /// What is to be told of Pods that waited for their gangs and made room for more important ones.
+    /// The decisions to tell of Pods that waited for their gangs and made room for more important ones.
     pub(crate) sent_back: VecDeque<Decision>,
     /// Victims of preemptions that the API does not show as leaving yet.
     pub(crate) evicting: HashSet<Key>,
@@ -150,9 +151,9 @@ pub struct Engine {
     /// Where the next search over the nodes starts.
     pub(crate) start: usize,
     pub(crate) feasible: Vec<NodeId>,
-    /// What the extenders are asked now.
+    /// The question that the extenders are asked now.
     pub(crate) asked: Option<Asked>,
-    /// What the last cycle had of batches, unless they are off.
+    /// The part of batches in the last cycle, unless they are off.
     pub(crate) batching: Option<batch::Cycle>,
     /// Tells the time to measure steps by, where somebody wants to know how long they take.
     pub(crate) stopwatch: Option<fn() -> Instant>,
@@ -244,7 +245,7 @@ impl Engine {
         }
     }
 
-    /// Who makes the volumes of a StorageClass; `None` when the class is gone.
+    /// Sets the provisioner of a StorageClass; `None` when the class is gone.
     pub fn set_provisioner(&mut self, key: &Key, provisioner: Option<String>, now: Instant) {
         if claims::set(&mut self.cache.attachables.provisioners, key.name.clone(), provisioner) {
             self.claims_changed(Change::StorageClasses, |class| !class.claims.is_empty(), now);
@@ -556,7 +557,7 @@ impl Engine {
         self.cache.attachables.attachments().map(|name| Key::new("", name)).collect()
     }
 
-    /// What the metrics tell of the memory's size.
+    /// The sizes of the memory that the metrics tell.
     pub(crate) fn sizes(&self) -> [(&'static str, usize); 3] {
         [("assumed_pods", self.binding.len()), ("nodes", self.cache.order().len()), ("pods", self.cache.pod_count())]
     }

@@ -29,8 +29,8 @@ pub struct Failure {
     pub release: Release,
 }
 
-/// What is given up so that the Pod fits later. Upstream asks resource claims for help before it looks at preemption, and
-/// says what came of it.
+/// The claims that are given up so that the Pod fits later. Upstream asks resource claims for help before it looks at
+/// preemption, and says what came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Release {
     /// The Pod has no claims on devices, or they were not looked at.

@@ -1,4 +1,4 @@
-//! What the engine does about gangs: Pods are tried when all of their gang that are needed are there, wait with their nodes
+//! The engine's treatment of gangs: Pods are tried when all of their gang that are needed are there, wait with their nodes
 //! for each other, and give the nodes back when that takes too long.
 //! Upstream counterpart: pkg/scheduler/framework/plugins/gangscheduling.
 
@@ -96,7 +96,7 @@ impl Engine {
         Decision::Waits { pod }
     }
 
-    /// What is to be told of Pods that waited for their gangs.
+    /// The next decision about Pods that waited for their gangs.
     pub(crate) fn next_of_gangs(&mut self, now: Instant) -> Option<Decision> {
         while let Some(pod) = self.gangs.granted.pop_front() {
             if let Some(placed) = self.cache.placed(&pod.key) {

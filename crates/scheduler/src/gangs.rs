@@ -28,7 +28,7 @@ impl Workload {
     }
 }
 
-/// What Pods of one gang name together.
+/// The name that Pods of one gang have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangKey {
     workload: Key,

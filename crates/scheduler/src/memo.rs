@@ -99,7 +99,7 @@ impl Memos {
         self.by_class[id.index()] = Some(memo);
     }
 
-    /// What is remembered about a class, made anew where it is not up to date.
+    /// The memory of a class, made anew where it is not up to date.
     pub fn renewed(&mut self, id: ClassId, profile: &Profile, cache: &Cache) -> &Memo {
         let held = self.by_class.get(id.index()).and_then(Option::as_ref);
         if held.is_none_or(|memo| memo.structure != Some(cache.structure)) {

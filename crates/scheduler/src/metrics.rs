@@ -1,4 +1,4 @@
-//! What the scheduler counts, under upstream's names. The engine only counts what comes into its queue; times are measured
+//! The scheduler's metrics, under upstream's names. The engine only counts what comes into its queue; times are measured
 //! by what drives it, so that deciding needs no clock.
 //! Upstream counterpart: pkg/scheduler/metrics.
 
@@ -82,7 +82,8 @@ struct Hinted {
     profile: String,
 }
 
-/// From so many attempts on a Pod's are not told apart, so that a Pod that never fits makes no series of its own.
+/// The number of attempts on a Pod from which they are not told apart, so that a Pod that never fits makes no series of
+/// its own.
 const MANY_ATTEMPTS: u32 = 15;
 
 /// All that one scheduler counts. Whoever serves the page may ask for it at any time.
@@ -208,7 +209,7 @@ impl Metrics {
         self.attempted(profile, result, took);
     }
 
-    /// What the cycle of a Pod of a profile had of batches.
+    /// Counts the part of batches in the cycle of a Pod of a profile.
     pub(crate) fn batched(&self, cycle: batch::Cycle, profile: &str) {
         let profile = profile.to_owned();
         let result = if cycle.served { "hint_used" } else { "no_hint" };

@@ -54,7 +54,7 @@ pub enum Filter {
     Live(fn(&Context, NodeId, &Node) -> Result<(), Rejection>),
 }
 
-/// What a plugin's score of a node follows from, besides the class.
+/// The facts that a plugin's score of a node follows from, besides the class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScoresBy {
     /// Node objects.
@@ -85,7 +85,7 @@ pub type Releases = fn(&Context, &Waiting, &Failure) -> Release;
 /// why the Pod cannot be bound.
 pub type PreBind = fn(Preparing) -> BoxFuture<'static, Result<(), String>>;
 
-/// What a plugin knows of a Pod in the cache and needs for [`PreBind`], which sees the cache no more.
+/// The facts about a Pod that a plugin takes from the cache for [`PreBind`], which sees the cache no more.
 pub type Brought = Arc<dyn Any + Send + Sync>;
 
 /// A Pod that is about to be bound to the node of this name.
@@ -127,8 +127,8 @@ pub struct Plugin {
     pub scores_by: ScoresBy,
     pub reserve: Option<Reserve>,
     pub unreserve: Option<Unreserve>,
-    /// What is reserved stays so while the writes before the binding are under way, even if the Pod is gone meanwhile: they
-    /// may still give it to the Pod, and nothing else keeps it from another one.
+    /// A reservation stays while the writes before the binding are under way, even if the Pod is gone meanwhile: they may
+    /// still give it to the Pod, and nothing else keeps it from another one.
     pub holds: bool,
     /// Called when the Pod is on its node in the cache.
     pub bring: fn(&Cache, &Waiting) -> Brought,

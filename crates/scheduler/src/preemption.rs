@@ -18,7 +18,7 @@ use crate::{
     search::{Refusal, Search},
 };
 
-/// What came of an attempt to make room.
+/// The outcome of an attempt to make room.
 pub(crate) enum Attempt {
     Made(Preemption),
     /// The extenders have a word in these, and in what would have been said without any.

@@ -75,7 +75,7 @@ struct Group {
     pods: BTreeSet<Key>,
 }
 
-/// What the engine must know of the parked Pods of one class to judge whether a change helps them.
+/// The facts about the parked Pods of one class by which the engine judges whether a change helps them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parked {
     pub class: ClassId,
@@ -83,7 +83,8 @@ pub struct Parked {
     pub priority: i32,
 }
 
-/// What brought a Pod into a queue, in upstream's words, beside the changes of the cluster (see [`Change::label`]).
+/// The events that bring a Pod into a queue, in upstream's words, beside the changes of the cluster (see
+/// [`Change::label`]).
 ///
 /// [`Change::label`]: crate::change::Change::label
 mod event {
@@ -327,7 +328,7 @@ impl Queue {
         self.reactivate(key, event::FORCED, now);
     }
 
-    // What the metrics tell.
+    // The figures for the metrics.
 
     /// How many Pods came into which queue for which event since this was asked last.
     pub fn take_incoming(&mut self) -> impl Iterator<Item = ((&'static str, &'static str), u64)> + use<> {

@@ -32,7 +32,7 @@ pub struct Rejection {
     pub more: Vec<Text>,
     /// Removing Pods from the node would not help.
     pub unresolvable: bool,
-    /// What the Pod asks for is not as it should be: no node is looked at any more.
+    /// The Pod's requests are not as they should be: no node is looked at any more.
     pub broken: bool,
 }
 

@@ -101,7 +101,7 @@ pub async fn run(caches: Caches, settings: Settings, metrics: Arc<Metrics>) {
         };
         let outcome = match in_time {
             Some(outcome) => outcome,
-            // What is counted now stays true until something happens.
+            // The figures of now stay true until something happens.
             None => {
                 metrics.follow(&mut engine);
                 follow_at = None;
@@ -131,7 +131,7 @@ async fn woken(
     }
 }
 
-/// What a binding is counted with.
+/// The metrics that a binding is counted in, and when it began.
 struct Counting {
     metrics: Arc<Metrics>,
     began: Instant,

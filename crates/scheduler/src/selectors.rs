@@ -11,7 +11,7 @@ use crate::{
     topology::Labels,
 };
 
-/// What is known of one namespace.
+/// The selectors of one namespace.
 #[derive(Debug, Default)]
 struct Namespace {
     services: BTreeMap<String, Labels>,
@@ -89,7 +89,7 @@ impl Selectors {
         named.filter(move |(_, (of, _))| *of == kind).map(|(namespace, (_, name))| (namespace, &**name))
     }
 
-    /// What selects the Pods that those of a class belong together with; `None` when nothing does.
+    /// The selector of the Pods that those of a class belong together with; `None` when there is none.
     pub fn of(&self, class: &Class, owner: &Owner) -> Option<Selector> {
         let held = self.namespaces.get(&class.namespace)?;
         let selects = |labels: &&Labels| labels.iter().all(|(key, value)| class.labels.get(key) == Some(value));

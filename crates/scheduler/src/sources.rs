@@ -1,4 +1,5 @@
-//! What the engine is told of: the caches of the kinds that it reads, and their changes in the order in which they come.
+//! The sources of the engine's events: the caches of the kinds that it reads, and their changes in the order in which
+//! they come.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -97,7 +98,7 @@ impl<K: Kind> Source for Feed<K> {
 /// How long the start waits for a kind of a feature that is on. Its version may be off, and Pods that do not need it go on.
 const UNSERVED: Duration = Duration::from_secs(10);
 
-/// All kinds that the engine is told of. What decides about Pods comes before them.
+/// All kinds that the engine is told of. The kinds that decide about Pods come before them.
 pub(crate) struct Sources(Vec<Box<dyn Source>>);
 
 impl Sources {

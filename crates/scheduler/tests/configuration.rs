@@ -1,4 +1,4 @@
-//! What a `KubeSchedulerConfiguration` may say, what it stands for, and what is said when it is wrong.
+//! The settings of a `KubeSchedulerConfiguration`, their meaning, and the messages when they are wrong.
 
 use std::time::Duration;
 

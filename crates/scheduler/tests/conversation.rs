@@ -1,4 +1,4 @@
-//! What the running scheduler reads from and writes to the API, against a server that is a list of objects.
+//! The reads and writes of the running scheduler, against a server that is a list of objects.
 
 use std::{convert::Infallible, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What the engine decides, given nodes and Pods as text.
+//! The engine's decisions, given nodes and Pods as text.
 
 mod text;
 
@@ -225,7 +225,7 @@ fn nothing_is_left_of_pods_and_nodes_that_are_gone() {
 }
 
 thread_local! {
-    /// What the plugins of the next test did.
+    /// The acts of the plugins of the next test.
     static DONE: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -1,4 +1,4 @@
-//! What the running scheduler writes about claims on devices, against a server that keeps claims and shows their changes.
+//! The running scheduler's writes about claims on devices, against a server that keeps claims and shows their changes.
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 

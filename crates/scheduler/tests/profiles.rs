@@ -1,4 +1,4 @@
-//! What a `KubeSchedulerConfiguration` changes in the engine's decisions.
+//! The effect of a `KubeSchedulerConfiguration` on the engine's decisions.
 
 #[allow(dead_code, reason = "the other tables make their engines by it")]
 mod text;

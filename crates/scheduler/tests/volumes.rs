@@ -52,7 +52,7 @@ fn set_class(engine: &mut Engine, provisioner: &str) {
 
 const BY_HAND: &str = "kubernetes.io/no-provisioner";
 
-/// What the plugin has chosen for the Pod that is bound next.
+/// The volumes that the plugin has chosen for the Pod that is bound next.
 fn given(engine: &mut Engine) -> Vec<(String, String)> {
     let decision = engine.schedule_one(Instant::now() + Duration::from_secs(60));
     let Some(Decision::Bind { prepare, .. }) = decision else { panic!("no node: {decision:?}") };
@@ -94,7 +94,7 @@ fn a_chosen_volume_is_kept_until_the_binding_fails() {
     assert_eq!(next(&mut engine), none, "the other Pod does not get the same volume");
     engine.bind_failed(&key("c"), "c", Instant::now());
     engine.remove_pod(&key("c"), Instant::now());
-    // What wakes it is any news of volumes.
+    // Any news of volumes wakes it.
     set_volume(&mut engine, "elsewhere", "1Gi", "x", None);
     assert_eq!(given(&mut engine), [("d".to_owned(), "v".to_owned())]);
     // Once it is written, it stays the claim's though nothing is kept any more.

@@ -1,4 +1,4 @@
-//! What a hollow part has to do, and when: for each object one thing, after a while.
+//! The tasks of a hollow part: for each object one thing, after a while.
 
 use std::collections::BTreeMap;
 

@@ -66,7 +66,7 @@ async fn attach(client: &Client, attachment: &VolumeAttachment) {
     }
 }
 
-/// Whether it worked. What did not is tried again.
+/// Whether it worked. A patch that did not work is tried again.
 async fn patch(
     client: &Client,
     attachment: &VolumeAttachment,

@@ -1,4 +1,4 @@
-//! What happens to a cluster in a story: parts restart, nodes come and go, the network breaks, the server is overloaded,
+//! The mishaps of a cluster in a story: parts restart, nodes come and go, the network breaks, the server is overloaded,
 //! history is cut off, power fails.
 
 use client::Kind;
@@ -45,7 +45,7 @@ impl Chaos {
         self.write_in::<T>("default", name, verb).await;
     }
 
-    /// The same in another namespace, or in none.
+    /// A write of the test's own in another namespace, or in none.
     pub async fn write_in<T: Kind>(&self, namespace: &str, name: &str, verb: Verb) {
         let written = rest::write(&self.cluster.client(), &Resource::of::<T>(), namespace, name, "", &verb).await;
         if let Err(error) = written {

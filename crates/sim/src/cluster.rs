@@ -51,7 +51,7 @@ pub struct Cluster {
     watching: JoinHandle<()>,
 }
 
-/// The seeds to run: those given, or the one in `SIM_SEED`. Each run in CI adds a fresh one, and `SIM_FRESH=n` so many.
+/// The seeds to run: those given, or the one in `SIM_SEED`. Each run in CI adds a fresh one, and `SIM_FRESH=n` adds n.
 pub fn seeds(usual: impl IntoIterator<Item = u64>) -> Vec<u64> {
     if let Some(seed) = std::env::var("SIM_SEED").ok().and_then(|s| s.parse().ok()) {
         return vec![seed];
@@ -294,7 +294,7 @@ impl Cluster {
                 if !model.violations.is_empty() {
                     self.fail(&format!("before {what}: {}", self.objections(&model)));
                 }
-                // What is done changes with the store, or with time.
+                // The work that is to be done changes with the store, or with time.
                 let (now, revision) = (Instant::now(), model.revision);
                 let is_news = asked.is_none_or(|(seen, at)| seen != revision || now >= at + ASKED_EVERY);
                 if is_news && (revision >= written || model.store_ended) {

@@ -11,7 +11,7 @@ pub enum Component {
     Manager(usize),
     Scheduler,
     Node(usize),
-    /// What a storage driver brings.
+    /// The attacher, which a storage driver brings.
     Attacher,
 }
 

@@ -136,7 +136,7 @@ fn need(pod: &Pod) -> Option<Need> {
     let removed = pod.metadata.deletion_grace_period_seconds == Some(0);
     let ends = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()).is_some_and(|policy| policy != "Always");
     match (api::rules::pod::is_deleted(pod), api::rules::pod::phase(pod)) {
-        (true, "Succeeded" | "Failed") => (!removed).then_some(Need::Remove),
+        (true, phase) if api::rules::pod::is_terminal_phase(phase) => (!removed).then_some(Need::Remove),
         (true, _) => Some(Need::Stop),
         (false, "Pending" | "") => Some(Need::Start),
         (false, "Running") if !api::rules::pod::is_ready(pod) => Some(Need::Recover),
@@ -189,7 +189,7 @@ fn delay(profile: &Profile, need: Need) -> Duration {
     Duration::from_millis(clock::random_range(range))
 }
 
-/// What does not work is tried again.
+/// A request that fails is tried again.
 async fn act(client: &Client, profile: &Profile, pod: &Pod, need: Need) {
     let (resource, key) = (Resource::of::<Pod>(), Key::of(pod));
     let (subresource, verb) = match need {

@@ -1,5 +1,5 @@
-//! The leader among several controller managers: nobody else does its work. Who leads is learned from the writes of the
-//! Lease that the server carries out.
+//! The leader among several controller managers: nobody else does its work. The leader is learned from the writes of
+//! the Lease that the server carries out.
 
 use std::sync::Arc;
 

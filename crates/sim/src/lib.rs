@@ -4,7 +4,7 @@
 //! All faults, delays and choices are drawn from the seed through `clock`, and time passes only when all tasks wait, so
 //! an hour of cluster life takes seconds and a failure comes back with its seed: `SIM_SEED=7 cargo test -p sim`. In CI each
 //! test runs one fresh seed more, which it prints; `SIM_FRESH=100` runs a hundred, and `make soak HOURS=1000` as many as fill
-//! so many hours of cluster life.
+//! a thousand hours of cluster life.
 //!
 //! Checked are every change of the store (`check`: revisions without gaps, objects that stay themselves, Pods bound
 //! once to nodes that hold them, rollouts within their bounds, nothing acknowledged lost in a power cut; no member of a

@@ -25,7 +25,7 @@ pub const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detac
 pub struct Mounts {
     /// The names of the volumes that each Pod has or needs until it ends, by its UID.
     volumes: BTreeMap<String, Vec<String>>,
-    /// What the node has told to be in use. A node that has just started has told nothing that it knows of.
+    /// The volumes that the node has told to be in use. A node that has just started has told nothing that it knows of.
     told: Option<BTreeSet<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! What several checkers ask of objects.
+//! The questions that several checkers ask of objects.
 
 use std::collections::BTreeMap;
 

@@ -18,11 +18,11 @@ pub enum Sabotage {
     PodsTwice,
     /// A Pod that is deleted is gone at once, whether it has stopped or not.
     HastyDeletions,
-    /// ReplicaSets ask for so many more than their Deployment says, or fewer.
+    /// ReplicaSets ask for this many replicas more than their Deployment says, or fewer.
     MoreReplicas(i64),
     /// Each member of a StatefulSet gets a companion with a number that nobody asked for.
     StrangeNumbers,
-    /// Jobs count so many more successes, or fewer.
+    /// Jobs count this many successes more, or fewer.
     Successes(i64),
     Failures,
     /// A second Job for each time of a schedule.
@@ -58,7 +58,7 @@ pub fn begin(sabotage: Sabotage) {
     HERE.set(Some(sabotage));
 }
 
-/// What is sent in the place of a request: one or two.
+/// The requests that are sent in the place of one: one or two.
 pub async fn changed(request: Request<Body>) -> Vec<Request<Body>> {
     let Some(sabotage) = HERE.get() else { return vec![request] };
     let (head, body) = request.into_parts();

@@ -51,6 +51,7 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         features: Default::default(),
         runtime_config: Default::default(),
         build: Default::default(),
+        debugging: Default::default(),
     };
     assemble(options).await.expect("a server over an empty store starts")
 }

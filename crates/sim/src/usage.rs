@@ -1,4 +1,4 @@
-//! What the Pods of the simulation use, as `metrics.k8s.io` tells it: nobody measures hollow Pods.
+//! The usage of the simulation's Pods, as `metrics.k8s.io` tells it: nobody measures hollow Pods.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,7 +33,7 @@ impl Usage {
         Usage { loads: Arc::default(), model }
     }
 
-    /// From now on, the Pods of this application need so many thousandths of a CPU together.
+    /// From now on, the Pods of this application need this much CPU together.
     pub fn set(&self, app: &str, milli: i64) {
         self.loads.lock().insert(app.to_owned(), milli);
     }

@@ -1,6 +1,6 @@
-//! What a controller did not hear of. An owner comes and goes while the garbage collector hears nothing of its kind: neither the
-//! watch before nor the list after tells of it, and its dependent goes all the same. A Pod is made and nobody answers: no
-//! second one is made before the caches could tell. Nobody's Lease is heard of for minutes: no node counts as lost.
+//! The events that a controller did not hear of. An owner comes and goes while the garbage collector hears nothing of its kind:
+//! neither the watch before nor the list after tells of it, and its dependent goes all the same. A Pod is made and nobody
+//! answers: no second one is made before the caches could tell. Nobody's Lease is heard of for minutes: no node counts as lost.
 
 use client::rest::{self, DeleteOptions, Resource, Verb};
 use clock::Duration;

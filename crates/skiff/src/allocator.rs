@@ -10,7 +10,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const SETTING: &str = "MIMALLOC_ALLOW_THP";
 
-/// Makes sure that this process runs without huge pages; returns when it does. What the user set is left alone.
+/// Makes sure that this process runs without huge pages; returns when it does. A value that the user set is left alone.
 pub fn settle() {
     if std::env::var_os(SETTING).is_some() {
         return;

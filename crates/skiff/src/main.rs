@@ -6,6 +6,7 @@ mod allocator;
 mod commands;
 mod control_plane;
 mod flags;
+mod given;
 mod holder;
 mod layout;
 mod log;
@@ -41,7 +42,8 @@ fn main() -> ExitCode {
     if let Err(error) = config_file::insert(&mut args) {
         return fail(&error);
     }
-    let cli = Cli::parse_from(args);
+    let cli = Cli::parse_from(&args);
+    given::keep(&args);
     match run(cli.command) {
         Ok(code) => code,
         Err(error) => fail(&error),

@@ -26,8 +26,8 @@ pub async fn keep_small() -> Infallible {
 fn let_go() {
     let (Ok(maps), Ok(program)) = (std::fs::read_to_string("/proc/self/maps"), std::env::current_exe()) else { return };
     for range in code(&maps, &program) {
-        // SAFETY: the range is code of this program, mapped from its file and never writable. What is let go there is
-        // read again from the same file when it is needed, also by threads that are just running it.
+        // SAFETY: the range is code of this program, mapped from its file and never writable. The pages that are let go
+        // there are read again from the same file when they are needed, also by threads that are just running them.
         let done = unsafe { libc::madvise(range.start as *mut c_void, range.len(), libc::MADV_DONTNEED) };
         if done != 0 {
             tracing::debug!(error = %std::io::Error::last_os_error(), "the program's code stays in memory");

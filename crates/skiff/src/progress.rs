@@ -13,7 +13,7 @@ use std::{
 use clock::Instant;
 use serde::{Deserialize, Serialize};
 
-/// What goes through the pipe, a line of JSON each.
+/// The messages in the pipe, a line of JSON each.
 #[derive(Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub enum Message {

@@ -5,7 +5,8 @@ use std::error::Error;
 use client::rest;
 use clock::Duration;
 
-/// A server that nobody reached, or that had no time. What keeps it away may pass: a machine that starts, a cable.
+/// A server that nobody reached, or that had no time. The cause that keeps it away may pass: a machine that starts, a
+/// cable.
 #[derive(Debug)]
 pub struct Away(pub String);
 
@@ -70,7 +71,7 @@ const SILENT: &str = "{url} does not answer; check the address, and whether a fi
 const BROKEN_OFF: &str =
     "{url} breaks connections off; is the server just starting, and is this the API server's port?";
 
-/// What went wrong with a request to `url`, for people; an [`Away`] where waiting may help.
+/// The failure of a request to `url`, for people; an [`Away`] where waiting may help.
 pub fn explain(url: &str, error: &client::Error) -> anyhow::Error {
     if let client::Error::Api(status) = error {
         let refusal = format!("{url} refuses: {}", rest::message(error));

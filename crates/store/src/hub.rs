@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::{Batch, Event, Result, Revision, StoreError, index::Index};
 
-/// So many events of the past go out in one batch.
+/// The most events of the past that go out in one batch.
 const BACKLOG_BATCH: usize = 1000;
 
 struct Subscriber {

@@ -89,7 +89,7 @@ impl Range {
         Range { start: prefix.to_owned(), end: prefix_end(prefix), limit: 0, revision: None }
     }
 
-    /// What is left of the range behind a page of it, in the same picture; `None` behind the last.
+    /// The rest of the range behind a page of it, in the same snapshot; `None` behind the last.
     pub fn behind(&self, page: &Page) -> Option<Range> {
         let last = page.entries.last().filter(|_| page.remaining > 0)?;
         Some(Range { start: format!("{}\0", last.key), revision: Some(page.revision), ..self.clone() })
@@ -142,7 +142,7 @@ pub enum StoreError {
     Compacted { requested: Revision, oldest: Revision },
     #[error("revision {requested} is in the future, the newest is {newest}")]
     Future { requested: Revision, newest: Revision },
-    /// What is stored at the key is not what this process can read: it is encrypted with another key, or was changed.
+    /// The value at the key is not one that this process can read: it is encrypted with another key, or was changed.
     #[error("unable to transform key {key:?}: {why}")]
     Unreadable { key: String, why: String },
     /// The value cannot be encrypted now, and is not stored in another way.

@@ -18,7 +18,7 @@ pub enum TransferError {
     Store(#[from] StoreError),
 }
 
-/// What was copied.
+/// The extent of a copy.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Copied {
     pub keys: usize,

@@ -9,3 +9,5 @@ mod map;
 mod repository;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod words;

@@ -1,4 +1,4 @@
-//! What every source file must keep to.
+//! The rules that every source file must keep to.
 
 use std::{fs, path::Path};
 

@@ -1,10 +1,10 @@
-//! What happened at each revision, as far as anybody was shown it.
+//! The changes at each revision, as far as anybody was shown them.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::record::{Answer, History, Kind, Object, Revision, Seen};
 
-/// What happened to an object at a revision.
+/// The change of an object at a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub name: String,

@@ -14,7 +14,7 @@ use log::Log;
 
 use crate::record::{Answer, History, Seen};
 
-/// What was checked, so that a test can tell a history that says something from an empty one.
+/// The figures of a check, so that a test can tell a history that says something from an empty one.
 #[derive(Debug, Default)]
 pub struct Figures {
     pub changes: usize,

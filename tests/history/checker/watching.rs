@@ -1,4 +1,4 @@
-//! What watchers and lists show is what the log has.
+//! The events and objects that watchers and lists show are those of the log.
 
 use super::log::Log;
 use crate::record::{Kind, Object, Revision, Seen};

@@ -1,4 +1,4 @@
-//! Who made the changes that the log has.
+//! The origins of the changes that the log has.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ pub fn check(log: &Log, operations: &[Operation], complaints: &mut Vec<String>) 
     check_deletions(log, operations, complaints);
 }
 
-/// What is wrong with the claim that a write made a change.
+/// The objection to the claim that a write made a change.
 fn origin(log: &Log, revision: Revision, change: &Change, write: &Operation) -> Option<String> {
     let before = log.state(&change.name, revision - 1).map(|(at, _)| at);
     let (name, fits) = match &write.call {

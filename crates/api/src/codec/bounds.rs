@@ -1,4 +1,4 @@
-//! What a document, and the answer to it, may be at most. Sizes are checked where a document is read or built, so that no
+//! The bounds of a document, and of the answer to it. Sizes are checked where a document is read or built, so that no
 //! work behind that needs a deadline of its own.
 
 use std::borrow::Cow;

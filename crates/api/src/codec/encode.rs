@@ -1,5 +1,5 @@
 //! Values as JSON text, with the fields of an object in the order in which upstream declares them: people and scripts read
-//! the text. What has no type is written in the order of its names, as upstream does with custom kinds and maps.
+//! the text. A value that has no type is written in the order of its names, as upstream does with custom kinds and maps.
 
 use json::{Key, Map, Value};
 

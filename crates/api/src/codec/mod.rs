@@ -1,5 +1,5 @@
-//! Between bytes on the wire and values: JSON, YAML, protobuf and CBOR, and how large a document may be. What fields mean is
-//! the schema's, and whether they are right is validation's.
+//! Between bytes on the wire and values: JSON, YAML, protobuf and CBOR, and how large a document may be. The meaning of
+//! fields is the schema's, and whether they are right is validation's.
 
 pub(crate) mod base64;
 pub mod bounds;

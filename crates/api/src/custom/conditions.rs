@@ -38,14 +38,14 @@ pub struct Condition {
     pub message: String,
 }
 
-/// What the status of a definition has to say next.
+/// The next names and conditions of a definition's status.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     pub accepted: CustomResourceDefinitionNames,
     pub conditions: Vec<Condition>,
 }
 
-/// What has to be written of a definition; `None` when its status says all.
+/// The next step of a definition's status; `None` when the status says all.
 pub fn plan(head: &Head, in_use: &InUse) -> Option<Step> {
     let present = head.status.accepted_names.clone().unwrap_or_default();
     let mut step = Step { accepted: present.clone(), conditions: Vec::new() };
@@ -133,7 +133,7 @@ pub fn is_protected(group: &str) -> bool {
         .any(|own| group.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
-/// What an approval says: the reason of the condition, its message, and whether the definition may be written.
+/// The meaning of an approval: the reason of the condition, its message, and whether the definition may be written.
 pub fn approval_state(annotation: &str) -> (&'static str, String, bool) {
     let see = "see https://github.com/kubernetes/enhancements/pull/1111";
     let is_url = || {

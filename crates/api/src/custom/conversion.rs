@@ -89,7 +89,7 @@ impl Conversion {
         }
     }
 
-    /// What counts of a converted object. The error names what is wrong with it, and why.
+    /// The part that counts of a converted object. The error names what is wrong with it, and why.
     fn settle(&self, original: &Value, mut converted: Value, desired: &str) -> Result<Value, (&'static str, String)> {
         const OBJECT: &str = "converted object";
         let version = self.version(desired);
@@ -264,7 +264,7 @@ mod tests {
             "metadata": {"name": "n", "namespace": "s", "uid": "u", "generation": 2, "labels": {"a": "b"}}})
     }
 
-    /// What an answer makes of one object: the object or the message.
+    /// The result of an answer for one object: the object or the message.
     fn answer(change: impl FnOnce(&mut Value)) -> Result<Value, String> {
         let webhook = webhook(&["v9", "v1", "v1beta1"]);
         let original = host("a.io/v1", "hostPort");

@@ -1,5 +1,5 @@
-//! What becomes of an object before it is checked: nulls that stand for nothing go, defaults come in, and fields that the
-//! schema does not know are taken out.
+//! The preparation of an object before it is checked: nulls that stand for nothing go, defaults come in, and fields that
+//! the schema does not know are taken out.
 
 use json::{Map, Value};
 

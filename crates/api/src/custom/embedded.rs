@@ -12,7 +12,7 @@ use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{NameRule, dns1035_label};
 use crate::validation::object_meta;
 
-/// What is wrong with the objects within a value.
+/// The errors of the objects within a value.
 pub fn check(value: &Value, schema: &Structural, path: &Path) -> Errors {
     let mut errors = Errors::new();
     walk(value, schema, path, &mut errors);

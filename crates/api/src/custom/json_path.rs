@@ -1,4 +1,5 @@
-//! JSON paths of printer columns: `.status.conditions[?(@.type=="Ready")].status`. What a path finds first is shown.
+//! JSON paths of printer columns: `.status.conditions[?(@.type=="Ready")].status`. The first value that a path finds is
+//! shown.
 //! Upstream counterpart: client-go/util/jsonpath, of which columns use the part without ranges over several results.
 
 use json::Value;
@@ -53,7 +54,7 @@ impl JsonPath {
         reader.rest.is_empty().then_some(JsonPath(steps))
     }
 
-    /// What the path finds first.
+    /// The first value that the path finds.
     pub fn first<'v>(&self, object: &'v Value) -> Option<&'v Value> {
         find(&self.0, object)
     }

@@ -8,7 +8,7 @@ use json::{Map, Value};
 use super::structural::Structural;
 use crate::validation::field::{Errors, FieldError, Path};
 
-/// What is wrong in the lists of a value.
+/// The errors of the lists in a value.
 pub fn check(value: &Value, schema: &Structural, path: &Path) -> Errors {
     let mut errors = Errors::new();
     walk(value, schema, path, &mut errors);

@@ -55,7 +55,7 @@ pub fn shaped(object: &mut Value, compiled: &Compiled) {
 }
 
 impl Custom {
-    /// What the schema says about an object, or about a part of it that a change is about.
+    /// The errors that the schema finds in an object, or in the part of it that a change is about.
     fn by_schema(&self, new: &Value, old: Option<&Value>, target: Target) -> Errors {
         let Compiled { schema, rules } = self.version.compiled();
         let mut errors = match (target, schema.properties.get("status")) {
@@ -87,7 +87,7 @@ impl Custom {
         errors
     }
 
-    /// What is wrong with the numbers and the selector that the scale subresource shows.
+    /// The errors of the numbers and the selector that the scale subresource shows.
     fn replicas(&self, object: &Value, target: Target) -> Errors {
         let Some(Scale { wanted, current, selector }) = &self.scale else { return Errors::new() };
         let mut errors = Errors::new();

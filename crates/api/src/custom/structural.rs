@@ -1,4 +1,5 @@
-//! The structural schema of one version, as objects are defaulted, pruned and checked by it. What is only text is left out.
+//! The structural schema of one version, as objects are defaulted, pruned and checked by it. Fields of the schema that are
+//! only text are left out.
 
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -35,7 +36,7 @@ pub struct Structural {
     pub(super) more: Option<Box<More>>,
 }
 
-/// What few places of a schema say.
+/// The keywords that few places of a schema have.
 #[derive(Debug, Clone, Default)]
 pub struct More {
     pub default: Option<Value>,
@@ -107,7 +108,7 @@ impl FromIterator<(Key, Structural)> for Properties {
     }
 }
 
-/// What holds for fields that have no schema of their own.
+/// The rule for fields that have no schema of their own.
 #[derive(Debug, Clone)]
 pub enum Additional {
     Allowed(bool),

@@ -10,7 +10,7 @@ use super::list_types::repeated;
 use super::structural::{Additional, Structural};
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 
-/// What is wrong with a value that stands at `path`; `old` is what stood there before.
+/// The errors of a value that stands at `path`; `old` is the one that stood there before.
 pub fn check(value: &Value, old: Option<&Value>, schema: &Structural, path: &str) -> Errors {
     Place { path }.check(schema, value, old).errors
 }
@@ -87,7 +87,7 @@ impl Place<'_> {
         if let Value::Object(map) = value {
             found.merge(self.object(schema, map, old));
         }
-        // What was wrong before may stay.
+        // A value that was wrong before may stay.
         if !found.errors.is_empty() && old == Some(value) {
             found.errors.clear();
         }

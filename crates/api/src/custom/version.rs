@@ -21,7 +21,7 @@ pub struct Version {
     compiled: OnceLock<Compiled>,
 }
 
-/// What objects of the version are checked by.
+/// The schema and the rules that objects of the version are checked by.
 pub struct Compiled {
     pub schema: Structural,
     pub rules: Option<Rules>,

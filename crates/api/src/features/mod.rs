@@ -35,13 +35,13 @@ impl Stage {
     }
 }
 
-/// What is known of a feature.
+/// The stage of a feature, whether it is on by default, and what it needs.
 #[derive(Debug, Clone, Copy)]
 struct Gate {
     stage: Stage,
     on: bool,
     locked: bool,
-    /// What must be on for it to be on.
+    /// The features that must be on for it to be on.
     needs: &'static [Feature],
     /// Whether anything here asks for it.
     acts: bool,
@@ -125,8 +125,8 @@ impl Features {
         self
     }
 
-    /// The defaults, changed by what the settings say one after another. What is said about one feature counts more than
-    /// what is said about all of a stage. The error is upstream's: a feature that is on lacks what it needs.
+    /// The defaults, changed by what the settings say one after another. A setting of one feature counts more than a
+    /// setting of all of a stage. The error is upstream's: a feature that is on lacks what it needs.
     pub fn set(settings: &[Setting]) -> Result<Features, String> {
         let mut features = Features::default();
         let explicit = |feature| settings.iter().any(|s| s.feature == feature);
@@ -148,7 +148,7 @@ impl Features {
         }
     }
 
-    /// What is wrong when a feature is on, and something that it needs is not.
+    /// The error when a feature is on, and another that it needs is not.
     fn lacking(&self, feature: Feature) -> Option<String> {
         let off = feature.gate().needs.iter().filter(|needed| self.enabled(feature) && !self.enabled(**needed));
         let off: Vec<&str> = off.map(|needed| needed.name()).collect();
@@ -157,7 +157,7 @@ impl Features {
         (!off.is_empty()).then(text)
     }
 
-    /// What a user should know who said this: gates that will go, and those of which nothing is here.
+    /// The warnings for a user who said this: gates that will go, and those of which nothing is here.
     pub fn warnings(&self, settings: &[Setting]) -> Vec<String> {
         let will_go = |s: &&Setting| matches!(s.feature.stage(), Stage::Stable | Stage::Deprecated);
         let will_go = settings.iter().filter(will_go).map(|Setting { feature, on }| {
@@ -197,7 +197,7 @@ pub struct Setting {
     pub on: bool,
 }
 
-/// Reads `A=true,B=false`. What is wrong is said in upstream's words.
+/// Reads `A=true,B=false`. A mistake is told in upstream's words.
 pub fn settings(text: &str) -> Result<Vec<Setting>, String> {
     text.split(',').filter(|part| !part.is_empty()).map(setting).collect()
 }

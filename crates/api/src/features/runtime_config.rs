@@ -5,7 +5,7 @@
 use super::boolean;
 use crate::kind::group::GROUPS;
 
-/// What was said, in upstream's grammar: `api/all`, `api/ga`, `api/beta`, `api/alpha`, `group/version`,
+/// The settings in upstream's grammar: `api/all`, `api/ga`, `api/beta`, `api/alpha`, `group/version`,
 /// `group/version/resource`, each `=true` or `=false`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuntimeConfig {
@@ -22,7 +22,8 @@ const MATCHERS: &[Matcher] = &[
     ("api/all", |_| true),
 ];
 
-/// What stands behind the number of a version: `alpha` of `v1alpha3`, nothing of `v2`, `?` of what is no version.
+/// The stability behind the number of a version: `alpha` of `v1alpha3`, nothing of `v2`, `?` of a text that is no
+/// version.
 fn stability(version: &str) -> &str {
     const NONE: &str = "?";
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -58,7 +59,7 @@ impl RuntimeConfig {
         said.collect::<Result<_, _>>().map(|said| RuntimeConfig { said })
     }
 
-    /// What was said last about a key.
+    /// The last setting of a key.
     fn of(&self, key: &str) -> Option<bool> {
         self.said.iter().rev().find(|(said, _)| said == key).map(|(_, on)| *on)
     }

@@ -74,7 +74,7 @@ pub struct Gated {
 pub struct GatedText {
     pub feature: Feature,
     pub text: &'static str,
-    /// What the fields take otherwise.
+    /// The texts that the fields take otherwise.
     pub others: &'static [&'static str],
     /// Each a path as in [`Gated`].
     pub fields: &'static [&'static str],
@@ -91,12 +91,12 @@ pub enum Generation {
     Counts(fn(new: &Value, old: &Value) -> bool),
 }
 
-/// What a write of the status may change in the metadata.
+/// The metadata that a write of the status may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusMetadata {
     /// All that a write of the object may change.
     Changes,
-    /// The same without the labels.
+    /// All that a write of the object may change, but for the labels.
     KeepsLabels,
     /// Labels, annotations, finalizers and owners stay as they are.
     Stays,
@@ -175,7 +175,7 @@ pub struct Kind<T: 'static> {
     pub spec_finalizers: bool,
     /// A finalizer that an object gets when its deletion is asked for.
     pub delete_finalizer: Option<&'static str>,
-    /// What the kind's strategy does to an object that stays in the store while its deletion is under way.
+    /// The strategy's change to an object that stays in the store while its deletion is under way.
     pub prepare_delete: Option<fn(&mut Value)>,
     /// From this version to the stored one and back, where they differ.
     pub to_storage: Option<fn(&mut Value)>,

@@ -112,7 +112,7 @@ fn of_wrong_type(error: json::Error) -> FieldError {
     FieldError { path: Path::default(), cause: crate::validation::field::Cause::TypeInvalid, detail: error.to_string() }
 }
 
-/// What every object has in its metadata that may change without a word to most kinds' rules.
+/// The metadata of every object that may change without a word to most kinds' rules.
 const LABELS_AND_THE_LIKE: &[&str] =
     &["labels", "finalizers", "ownerReferences", "managedFields", "generation", "resourceVersion"];
 
@@ -124,7 +124,7 @@ fn same_but_for(new: &Value, old: &Value, names: &[&str]) -> bool {
     others(new) == others(old) && wanted.all(|(name, value)| old.get(name.as_str()) == Some(value))
 }
 
-/// The typed forms of two objects. What is outside of the metadata is decoded once where it is the same.
+/// The typed forms of two objects. A part outside of the metadata is decoded once where it is the same.
 fn decode_both<T: BuiltIn>(new: &Value, old: &Value, same: bool) -> Result<(T, T), FieldError> {
     let typed: T = decode(new)?;
     if !same {
@@ -182,7 +182,7 @@ where
 }
 
 /// Keeps the metadata that a new object may leave out or says in vain: what a client exported long ago, or took from
-/// another object, replaces this one all the same. What is left of a difference is refused by validation.
+/// another object, replaces this one all the same. A difference that is left is refused by validation.
 pub(crate) fn keep_server_metadata(new: &mut Value, old: &Value) {
     let old = old.get("metadata").and_then(Value::as_object);
     let Some(metadata) = meta::metadata_mut(new) else { return };
@@ -243,7 +243,7 @@ where
             fit(object);
         }
         let Some(default) = self.kind.default else { return };
-        // What the typed form leaves out goes around it.
+        // A part that the typed form leaves out goes around it.
         let managers = entries::take(object);
         if let Ok(mut typed) = object::decode::<T>(object) {
             default(&mut typed);

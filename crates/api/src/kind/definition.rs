@@ -110,7 +110,7 @@ impl Definition {
     }
 }
 
-/// What a custom kind's documents are made from. It is read again for each document, so that nobody has to keep it.
+/// The source of a custom kind's documents. It is read again for each document, so that nobody has to keep it.
 pub struct CustomSchema {
     /// Changes with the schema.
     pub fingerprint: String,
@@ -144,7 +144,7 @@ impl Definition {
         self.stamp(object, now);
     }
 
-    /// The same for an object that takes the place of another.
+    /// Defaults and times of an object that takes the place of another.
     pub fn default_changed(&self, object: &mut Value, old: &Value, now: impl FnOnce() -> String) {
         self.strategy.default_changed(object, old);
         self.stamp(object, now);

@@ -1,5 +1,5 @@
-//! What fields and texts an object may have by the features that are on. Fields are named by path: `list[]` is every item of
-//! a list, `map{}` every value of a map.
+//! The fields and texts that an object may have by the features that are on. Fields are named by path: `list[]` is every
+//! item of a list, `map{}` every value of a map.
 
 use json::{Map, Value};
 

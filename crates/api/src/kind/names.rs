@@ -8,7 +8,7 @@ use super::definition::{Definition, FieldValue, SelectableField};
 use super::strategy::Strategy;
 use crate::schema;
 
-/// What a declaration says without its type, so that what follows is compiled once and not for each type.
+/// The part of a declaration that needs no type, so that the code that follows is compiled once and not for each type.
 pub(super) struct Names {
     pub group: &'static str,
     pub version: &'static str,

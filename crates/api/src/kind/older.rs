@@ -9,7 +9,7 @@ use super::{Definition, Strategy, Target};
 use crate::schema;
 use crate::validation::field::Errors;
 
-/// What an older version has of its own.
+/// The differences of an older version.
 #[derive(Clone, Copy)]
 pub struct Older {
     pub version: &'static str,

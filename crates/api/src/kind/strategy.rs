@@ -21,7 +21,7 @@ pub enum Target {
 pub trait Strategy: Send + Sync {
     /// Fills in defaults. An object that does not decode stays as it is: `validate` says why.
     fn default(&self, object: &mut Value);
-    /// The same for an object that takes the place of another, which has its defaults.
+    /// Fills in the defaults of an object that takes the place of another, which has its own.
     fn default_changed(&self, object: &mut Value, _old: &Value) {
         self.default(object);
     }
@@ -46,7 +46,7 @@ pub trait Strategy: Send + Sync {
     fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;
     /// The grace period that a delete gets: `None` deletes at once. `requested` is from the delete options.
     fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64>;
-    /// What the kind does to an object that stays in the store while its deletion is under way.
+    /// Changes an object that stays in the store while its deletion is under way, as the kind wants it.
     fn prepare_delete(&self, _object: &mut Value) {}
     /// Turns an object of this version into the stored version, in place; nothing to do for most kinds.
     fn to_storage(&self, _object: &mut Value) {}

@@ -36,7 +36,7 @@ pub trait Webhook: Send + Sync {
     fn shape(&self, object: &mut Value) -> Result<(), String>;
     /// The ConversionReview that asks for these objects in another version.
     fn review(&self, uid: &str, desired: &str, objects: &[Value]) -> Result<Value, String>;
-    /// What the webhook made of the objects. The error of an answer is why there is none.
+    /// The objects that the webhook has converted. The error of an answer is why there is none.
     fn read(
         &self,
         uid: &str,

@@ -90,7 +90,7 @@ fn wrong_name(name: &str, signer: &str) -> Vec<String> {
     }
 }
 
-/// What is wrong with the name of a bundle whose signer, if it has one, is the one that the name tells.
+/// The errors of the name of a bundle whose signer, if it has one, is the one that the name tells.
 pub(crate) fn wrong_name_of_any(name: &str) -> Vec<String> {
     let signer = name.rsplit_once(':').map_or(String::new(), |(signer, _)| signer.replace(':', "/"));
     wrong_name(name, &signer)
@@ -104,7 +104,7 @@ fn trust_bundle(text: &str) -> Errors {
     }
     let wrong = |detail: String| FieldError::invalid(&path, "<value omitted>", &detail);
     let (mut errors, mut anchors) = (Errors::new(), Vec::new());
-    // What is not a whole block is text between blocks.
+    // A text that is not a whole block stands between blocks.
     for (i, (label, body)) in pem_blocks(text).filter_map(Result::ok).enumerate() {
         match anchor(label, body) {
             Ok(anchor) => anchors.push((anchor, i)),

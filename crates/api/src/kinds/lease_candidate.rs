@@ -14,7 +14,7 @@ use crate::validation::object_meta::invalid_at;
 /// The strategy that Kubernetes itself defines: the candidate of the oldest emulated version leads.
 pub const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
 
-/// What both versions of the kind have in common, which is all.
+/// The common fields of both versions of the kind, which are all.
 struct Said<'c> {
     name: &'c str,
     lease: &'c str,

@@ -117,7 +117,7 @@ fn port(port: &NetworkPolicyPort, path: &Path) -> Errors {
     errors
 }
 
-/// What is wrong with a peer, but for the ranges of its block.
+/// The errors of a peer, but for the ranges of its block.
 fn peer(peer: &NetworkPolicyPeer, path: &Path) -> Errors {
     let selectors = [("podSelector", &peer.pod_selector), ("namespaceSelector", &peer.namespace_selector)];
     let given = || selectors.iter().filter_map(|(field, selector)| Some((*field, selector.as_ref()?)));

@@ -88,7 +88,7 @@ fn is_about(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// The same for all the scopes of one field; `shown` is the field's value in messages.
+/// Whether all scopes of one field fit the resources; `shown` is the field's value in messages.
 fn scopes_fit(scopes: &[&str], spec: &ResourceQuotaSpec, path: &Path, shown: &impl serde::Serialize) -> Errors {
     let mut errors = Errors::new();
     let hard = || spec.hard.iter().flatten().map(|(name, _)| name.as_str());

@@ -53,7 +53,7 @@ fn validate(range: &ServiceCIDR) -> Errors {
     wrong.map(|(i, text, fault)| FieldError::invalid(&path.index(i), text, &fault)).collect()
 }
 
-/// What keeps a text from being a range in its one canonical form.
+/// The reason why a text is no range in its one canonical form.
 fn fault(text: &str) -> Option<String> {
     let Some((address, length)) = text.split_once('/').filter(|(address, _)| ip::parse(address).is_some()) else {
         return Some(BAD_CIDR.to_owned());

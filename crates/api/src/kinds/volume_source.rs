@@ -14,7 +14,7 @@ const DRIVER_NAME_BYTES: usize = 63;
 const FORMAT: &str = "must be valid format";
 const REGISTRY: &str = "must be a host:port pair or multiple pairs separated by commas";
 
-/// Whose source it is.
+/// The object that the source is of.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner<'a> {
     /// A Pod's volume of this name.

@@ -70,7 +70,7 @@ fn fingerprint(definitions: &[&Definition]) -> String {
         hash.update([&*definition.schema, "/", &definition.plural, "/"].concat());
         hash.update(definition.open_api.as_ref().map(|own| own.fingerprint.clone()).unwrap_or_default());
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02X}")).collect()
+    base16ct::upper::encode_string(&hash.finalize())
 }
 
 /// The document of one group version; `None` when it serves nothing.

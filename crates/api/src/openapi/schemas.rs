@@ -295,7 +295,7 @@ fn default_of(field: &Field) -> Option<Value> {
     }
 }
 
-/// What Go has where nothing is said.
+/// The value that Go has where nothing is said.
 fn zero(ty: &Type) -> Value {
     match ty {
         Type::String => json!(""),

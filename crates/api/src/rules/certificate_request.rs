@@ -3,7 +3,7 @@
 //! different requests.
 //!
 //! Exactly one PEM block with exactly the right label, a good signature by the key that it is for, at most one common
-//! name, and each extension once. What the value has no place for is named in [`CertificateRequest::unknown`].
+//! name, and each extension once. A part that the value has no place for is named in [`CertificateRequest::unknown`].
 
 use std::net::IpAddr;
 

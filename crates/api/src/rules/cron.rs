@@ -26,7 +26,7 @@ pub struct Schedule {
 #[derive(Debug, Clone, PartialEq)]
 enum Times {
     Fields(Fields),
-    /// Every so many seconds after the last time.
+    /// This many seconds after the last time.
     Every(i64),
 }
 

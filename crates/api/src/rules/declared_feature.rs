@@ -42,12 +42,12 @@ pub fn to_change(old: &Pod, new: &Pod) -> Vec<&'static str> {
     needed
 }
 
-/// What is needed and not declared.
+/// The features that are needed and not declared.
 pub fn missing<'a>(needed: &[&'a str], declared: &[String]) -> Vec<&'a str> {
     needed.iter().copied().filter(|name| !declared.iter().any(|declared| declared == name)).collect()
 }
 
-/// What a Node object declares.
+/// The features that a Node object declares.
 pub fn of_node(node: &Value) -> Vec<String> {
     let list = meta::at(node, "/status/declaredFeatures").and_then(Value::as_array);
     list.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()

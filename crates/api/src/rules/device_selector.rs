@@ -81,13 +81,13 @@ impl Selector {
     }
 }
 
-/// What expressions see of a device.
+/// The view that expressions have of a device.
 #[derive(Debug, Clone)]
 pub struct Device {
     driver: String,
     attributes: BTreeMap<String, DeviceAttribute>,
     capacity: BTreeMap<String, DeviceCapacity>,
-    /// The same, as values by domain and name.
+    /// The attributes as values, by domain and name.
     attributes_by_domain: Domains,
     capacity_by_domain: Domains,
 }

@@ -9,8 +9,8 @@ pub const NO_EXECUTE: &str = "NoExecute";
 /// Nothing happens; a rule with it tells what would.
 pub const NONE: &str = "None";
 
-/// Whether a toleration is about a taint with this key, value and effect. What it leaves out fits everything; a value is
-/// compared unless the operator is `Exists`.
+/// Whether a toleration is about a taint with this key, value and effect. A field that it leaves out fits everything; a
+/// value is compared unless the operator is `Exists`.
 pub fn tolerates(toleration: &DeviceToleration, key: &str, value: &str, effect: &str) -> bool {
     let fits = |wanted: Option<&String>, own: &str| wanted.is_none_or(|wanted| wanted.is_empty() || wanted == own);
     let by_value = match toleration.operator.as_deref().unwrap_or_default() {

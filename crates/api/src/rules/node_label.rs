@@ -20,7 +20,7 @@ const DEPRECATED: &[(&str, &str)] = &[
     ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
 ];
 
-/// What to say to somebody who selects nodes by this label.
+/// The message for somebody who selects nodes by this label.
 pub(crate) fn deprecated(label: &str) -> Option<&'static str> {
     DEPRECATED.iter().find(|(old, _)| *old == label).map(|(_, why)| *why)
 }

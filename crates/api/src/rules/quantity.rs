@@ -38,7 +38,7 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// What is wrong with a suffix that is none.
+    /// The error of a suffix that is none.
     fn of_suffix(suffix: &str) -> ParseError {
         let rest = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
         let digits = rest.strip_prefix(['-', '+']).unwrap_or(rest);

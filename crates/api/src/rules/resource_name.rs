@@ -22,7 +22,7 @@ pub const OF_DEVICE_CLASS: &str = "deviceclass.resource.kubernetes.io/";
 /// On a claim that the scheduler made for the extended resources of a Pod, with the value `true`.
 pub const EXTENDED_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
 
-/// What a DeviceClass may stand for: an extended resource, or the class itself by its implicit name.
+/// Whether a DeviceClass may stand for the name: an extended resource, or the class itself by its implicit name.
 pub fn may_be_devices(name: &str) -> bool {
     is_extended(name) || name.starts_with(OF_DEVICE_CLASS)
 }

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SemanticVersion {
     numbers: [u64; 3],
-    /// What stands behind the dash, part by part.
+    /// The part behind the dash, cut at its dots.
     before: Vec<Part>,
 }
 

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 /// Labels of an IPAddress: its family, and who made it.
 pub const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
 pub const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
-/// What the second label says of an address that a Service was given.
+/// The value of the second label of an address that a Service was given.
 pub const ALLOCATOR: &str = "ipallocator.k8s.io";
 
 pub fn family(address: &IpAddr) -> &'static str {

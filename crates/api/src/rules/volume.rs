@@ -89,7 +89,7 @@ pub fn newest<'a>(objects: impl IntoIterator<Item = &'a ObjectMeta>) -> Option<&
     objects.into_iter().min_by_key(newest_first)?.name.as_deref()
 }
 
-/// What a claim asks of a volume.
+/// The wish of a claim for a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wish {
     namespace: String,
@@ -126,7 +126,7 @@ impl Wish {
     }
 }
 
-/// What a volume offers to claims. Cheap to make.
+/// The offer of a volume to claims. Cheap to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
     volume: &'a PersistentVolume,
@@ -277,7 +277,7 @@ mod tests {
         check("1Gi:silver", "1Gi:silver", true);
         check("1Gi", "1Gi:leaving", false);
         check("1Gi", "1Gi:released", false);
-        // What is reserved for the claim needs neither its class nor its labels, nor to be available yet.
+        // A volume that is reserved for the claim needs neither its class nor its labels, nor to be available yet.
         check("1Gi:gold:blue", "1Gi:reserved", true);
         check("1Gi", "1Gi:claimed:released", true);
         check("1Gi", "1Gi:others", false);

@@ -130,7 +130,7 @@ pub struct Field {
     pub replace: bool,
     /// The field that identifies an item for strategic merge; empty for lists of scalars.
     pub merge_key: Box<str>,
-    /// What OpenAPI says besides, as the table of built-in types has it.
+    /// The further statements of OpenAPI, as the table of built-in types has them.
     pub published: &'static str,
 }
 
@@ -172,7 +172,7 @@ impl Object {
 }
 
 impl Type {
-    /// A type that is made when it is first asked for. What is made is a type itself.
+    /// A type that is made when it is first asked for. The value that is made is a type itself.
     pub fn later(make: impl Fn() -> Type + Send + Sync + 'static) -> Type {
         Type::Later(Arc::new(Later { make: Box::new(make), made: OnceLock::new() }))
     }

@@ -7,7 +7,7 @@ use super::field::{Errors, FieldError, Path};
 use super::names;
 use super::object_meta::invalid;
 
-/// What is wrong with a list of conditions.
+/// The errors of a list of conditions.
 pub fn validate(conditions: &[Condition], path: &Path) -> Errors {
     let one = |(i, one): (usize, &Condition)| condition(one, &conditions[..i], &path.index(i));
     conditions.iter().enumerate().flat_map(one).collect()

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
 /// Steps that the search for matching lines takes, for each line of the texts and in all; texts of objects that people
-/// write stay far below it. What is not found by then is shown as different: still a diff, not the shortest.
+/// write stay far below it. A match that is not found by then is shown as different: still a diff, not the shortest.
 const STEPS_PER_LINE: usize = 500;
 const STEPS_MAX: usize = 4_000_000;
 

@@ -61,8 +61,8 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
         let about = describe(gvk, &config);
         return Err(StatusError::new(500, "", format!("failed to create typed patch object ({about}): {why}")));
     }
-    // What remains to be refused is the text of a scalar, a quantity or a time that is none: upstream meets it where it
-    // makes its own type of the object.
+    // The only part left to refuse is the text of a scalar, a quantity or a time that is none: upstream meets it where
+    // it makes its own type of the object.
     let (config, _) = decode::typed(ty, config).map_err(|why| {
         let words = "failed to convert new object to proper version: unable to convert unstructured object to";
         StatusError::new(500, "", format!("{words} {wanted}, Kind={}: {why}", gvk.kind))
@@ -247,7 +247,7 @@ impl<'a> Application<'a> {
                 field_set::subtract(gone, &field_set::with_parents(&ty, &owned));
             });
         }
-        // What nobody owns stays, unless this manager owned it.
+        // A field that nobody owns stays, unless this manager owned it.
         let Sight::As(_, less) = versions.sees(&pruned, version) else { return merged };
         let last = field_set::with_parents(&ty, last);
         let pruned = kept(&ty, whole, &less, |gone| *gone = field_set::intersection(gone, &last));

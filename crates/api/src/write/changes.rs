@@ -1,4 +1,4 @@
-//! What a write changes, in every version in which somebody owns fields.
+//! The changes of a write, in every version in which somebody owns fields.
 
 use json::Value;
 

@@ -16,7 +16,7 @@ use crate::{
     write::field_set::{self, element},
 };
 
-/// What does not fit, in one message; `None` when all fits.
+/// The values that do not fit, in one message; `None` when all fit.
 pub fn misfit(ty: &Type, value: &Value) -> Option<String> {
     let mut walk = Walk { room: Room::new(), found: Vec::new() };
     walk.value(ty, value, &Place::Root);

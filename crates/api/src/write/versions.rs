@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::{kind::webhook::Webhook, schema::Type};
 
-/// What one write knows of its object's other versions.
+/// The knowledge of one write about its object's other versions.
 pub struct Versions {
     webhook: Arc<dyn Webhook>,
     known: Mutex<Known>,

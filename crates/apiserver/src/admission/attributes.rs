@@ -1,4 +1,4 @@
-//! What admission and allocation see of a write, and the contracts they fulfil.
+//! The view of a write that admission and allocation have, and the contracts they fulfil.
 
 use api::{Value, kind::Definition, status::StatusError};
 use futures::future::BoxFuture;
@@ -45,7 +45,7 @@ pub struct Attributes<'a> {
     pub options: Value,
     /// Sent to the client as `Warning` headers.
     pub warnings: Vec<String>,
-    /// What plugins have to say to an audit log goes here.
+    /// The trail to which plugins tell their notes for an audit log.
     pub trail: &'a Trail,
     /// Quotas have been charged. A write that is tried again, with something else allocated to it, uses no more of them.
     pub charged: bool,
@@ -73,7 +73,7 @@ pub enum Group {
     Webhooks,
 }
 
-/// What became of the members of a group.
+/// The progress of the members of a group.
 #[derive(Default)]
 struct Asked {
     /// Those that want to be asked again, and were asked after the last change.
@@ -100,7 +100,7 @@ impl Reinvocation {
         &mut self.asked[group as usize]
     }
 
-    /// The members of a group begin a round. What other plugins changed since the round before is a change, too.
+    /// The members of a group begin a round. A change by other plugins since the round before is a change, too.
     pub fn enter(&mut self, group: Group, object: Option<&Value>) {
         let again = self.again;
         let asked = self.asked(group);
@@ -151,7 +151,7 @@ pub trait Allocation: Send + Sync {
         new: &'a mut Value,
     ) -> BoxFuture<'a, Result<Box<dyn Companions>, StatusError>>;
 
-    /// What an object gives back when it leaves the store.
+    /// Gives back the holdings of an object when it leaves the store.
     fn release<'a>(&'a self, object: &'a Value) -> BoxFuture<'a, Result<Box<dyn Companions>, StatusError>>;
 }
 

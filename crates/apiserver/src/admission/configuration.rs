@@ -19,7 +19,7 @@ use super::{
     pod_security, quota,
 };
 
-/// What the plugins are told.
+/// The settings of the plugins.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Configuration {
     pub pod_security: pod_security::Configuration,
@@ -57,7 +57,7 @@ const CONFIGURED: &[(&str, Parse)] = &[
     }),
 ];
 
-/// What takes in the settings of a plugin.
+/// The function that takes in the settings of a plugin.
 fn parser(plugin: &str) -> Option<Parse> {
     CONFIGURED.iter().find(|(name, _)| *name == plugin).map(|(_, parse)| *parse)
 }

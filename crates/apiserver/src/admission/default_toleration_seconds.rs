@@ -21,7 +21,7 @@ pub const PLUGIN: Plugin = Plugin {
     validate: None,
 };
 
-/// What the flags say when they are not given.
+/// The seconds that count when the flags are not given.
 pub const SECONDS: i64 = 300;
 
 fn concerns(attributes: &Attributes<'_>) -> bool {

@@ -12,6 +12,7 @@ pub mod default_storage_class;
 pub mod default_toleration_seconds;
 pub mod device_admin_access;
 pub mod limit_ranger;
+pub mod metrics;
 pub mod namespace_lifecycle;
 pub mod node_declared_feature_validator;
 pub mod node_restriction;
@@ -35,14 +36,16 @@ mod token_audience;
 pub mod webhook;
 
 use api::status::StatusError;
+use clock::Instant;
 
 use attributes::{Admission, Attributes};
+use metrics::{Counts, Sort};
 use optional::{
     always, always_pull_images, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
     image_policy_webhook, limit_pod_hard_anti_affinity_topology, namespace_auto_provision, namespace_exists,
     owner_references_permission_enforcement, pod_node_selector, pod_toleration_restriction,
 };
-use plugin::{Outcome, Plugin, Step};
+use plugin::{Outcome, Plugin};
 
 pub use configuration::Configuration;
 pub use default_toleration_seconds::SECONDS as TOLERATION_SECONDS;
@@ -144,7 +147,7 @@ impl Choice {
     }
 }
 
-/// What the flags may name.
+/// The plugins that the flags may name.
 fn names_of_plugins() -> impl Iterator<Item = &'static str> {
     PLUGINS.iter().filter(|(standing, _)| *standing != Always).map(|(_, plugin)| plugin.name)
 }
@@ -153,6 +156,7 @@ fn names_of_plugins() -> impl Iterator<Item = &'static str> {
 pub struct Plugins {
     context: Context,
     enabled: Vec<&'static Plugin>,
+    counts: Counts,
 }
 
 impl Plugins {
@@ -172,15 +176,33 @@ impl Plugins {
                         --admission-control-config-file"
                 .to_owned());
         }
-        Ok(Plugins { context, enabled })
+        Ok(Plugins { context, counts: Counts::of(enabled.len()), enabled })
     }
 
-    async fn run(&self, attributes: &mut Attributes<'_>, step: fn(&Plugin) -> Option<Step>) -> Result<(), StatusError> {
-        for plugin in &self.enabled {
+    /// The lines for `/metrics`.
+    pub fn render(&self) -> String {
+        self.counts.render()
+    }
+
+    async fn run(&self, attributes: &mut Attributes<'_>, sort: Sort) -> Result<(), StatusError> {
+        let (began, operation) = (Instant::now(), attributes.operation);
+        let done = self.each(attributes, sort).await;
+        self.counts.ended(None, (sort, operation), &done, began.elapsed());
+        done
+    }
+
+    async fn each(&self, attributes: &mut Attributes<'_>, sort: Sort) -> Result<(), StatusError> {
+        let step = |plugin: &Plugin| match sort {
+            Sort::Admit => plugin.admit,
+            Sort::Validate => plugin.validate,
+        };
+        for (at, plugin) in self.enabled.iter().enumerate() {
             if let Some(step) = step(plugin)
                 && (plugin.concerns)(attributes)
             {
+                let (began, operation) = (Instant::now(), attributes.operation);
                 let done = step(&self.context, attributes).await;
+                self.counts.ended(Some((at, plugin.name)), (sort, operation), &done, began.elapsed());
                 done.map_err(|error| StatusError { warnings: std::mem::take(&mut attributes.warnings), ..error })?;
             }
         }
@@ -191,16 +213,16 @@ impl Plugins {
 impl Admission for Plugins {
     fn admit<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> Outcome<'a> {
         Box::pin(async {
-            self.run(attributes, |plugin| plugin.admit).await?;
+            self.run(attributes, Sort::Admit).await?;
             if attributes.reinvocation.begin() {
-                self.run(attributes, |plugin| plugin.admit).await?;
+                self.run(attributes, Sort::Admit).await?;
             }
             Ok(())
         })
     }
 
     fn validate<'a>(&'a self, attributes: &'a mut Attributes<'_>) -> Outcome<'a> {
-        Box::pin(self.run(attributes, |plugin| plugin.validate))
+        Box::pin(self.run(attributes, Sort::Validate))
     }
 }
 

@@ -117,7 +117,7 @@ fn pod_status(node: &str, attributes: &Attributes<'_>) -> Verdict {
     require(labels(attributes.old) == labels(attributes.object.as_ref()), || {
         format!("node {node:?} cannot update labels through pod status")
     })?;
-    // What stands there opens claims to the node.
+    // A name in one of these fields opens a claim to the node.
     for (field, what) in [
         ("/status/resourceClaimStatuses", "resource claim statuses"),
         ("/status/extendedResourceClaimStatus", "extended resource claim status"),

@@ -1,4 +1,4 @@
-//! What a plugin is, what it decides from, and the small steps that several plugins take.
+//! The type of a plugin, the context that it decides from, and the small steps that several plugins take.
 
 use json::Key;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Context {
     pub optional: Settings,
     /// How many seconds a Pod stays on a node that is not ready, and on one that cannot be reached.
     pub toleration_seconds: (i64, i64),
-    /// What is being charged to quotas, and the settings of ResourceQuota.
+    /// The charges to quotas that are under way, and the settings of ResourceQuota.
     pub charges: Charges,
     /// The admission policies with their bindings.
     pub policies: Arc<Policies>,
@@ -128,7 +128,7 @@ pub(super) fn containers(pod: &Value) -> impl Iterator<Item = (Path, &Value)> {
 /// The lists of a Pod's containers.
 pub(super) const CONTAINERS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
 
-/// What a rule says of a write: why it refuses it.
+/// The verdict of a rule about a write: why it refuses it.
 pub(super) type Verdict = Result<(), String>;
 
 pub(super) fn require(condition: bool, why: impl FnOnce() -> String) -> Verdict {

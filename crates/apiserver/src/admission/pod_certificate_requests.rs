@@ -54,8 +54,8 @@ async fn validate(context: &Context, attributes: &Attributes<'_>, now: Timestamp
     wrong(FieldError::forbidden(&Path::new("spec").child("signerName"), &detail))
 }
 
-/// Whether a node may make a request: it names the node itself, and a Pod on it with its account, as they are now. What could
-/// come from having seen an older state is an error that may be gone at the next attempt.
+/// Whether a node may make a request: it names the node itself, and a Pod on it with its account, as they are now. A refusal
+/// that could come from having seen an older state is an error that may be gone at the next attempt.
 pub(super) async fn by_node(
     context: &Context,
     node: &str,

@@ -42,7 +42,7 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
         if labels.is_null() {
             *labels = json!({});
         }
-        // What the Pod says itself stays.
+        // A label that the Pod sets itself stays.
         if let Some(labels) = labels.as_object_mut() {
             labels.entry(Key::of(label)).or_insert_with(|| json!(value));
         }

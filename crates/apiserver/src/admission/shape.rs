@@ -1,4 +1,4 @@
-//! What an object is by that a policy or a webhook changes, and what is put right in it afterwards.
+//! The schema of an object that a policy or a webhook changes, and the fields that are put right in it afterwards.
 
 use api::{Value, codec::decode::Gvk, kind::Definition, meta, schema::Type, write::entries};
 
@@ -14,7 +14,7 @@ pub(super) fn restore_managers(object: &mut Value, before: &Value) -> Option<Str
     Some(what.to_owned())
 }
 
-/// What the object is by: its resource's definition, or, with a subresource, a kind of its own.
+/// The source of the object's schema: its resource's definition, or, with a subresource, a kind of its own.
 pub(super) enum Shape<'d> {
     Own(&'d Definition),
     BuiltIn(&'d Definition),

@@ -20,7 +20,8 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(30);
 /// The first pause after a failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// So many questions are sent together: the address may lead to several servers, some of which have just gone.
+/// The number of questions that are sent together: the address may lead to several servers, some of which have just
+/// gone.
 const ATTEMPTS: usize = 5;
 
 /// The condition as it should be.
@@ -50,7 +51,7 @@ impl Verdict {
     }
 }
 
-/// What is wrong with the Service or its endpoints, so that nobody needs to be asked. Pure.
+/// The verdict about the Service or its endpoints that needs no question to the server. Pure.
 fn about_service(to: &Backend, service: Option<&Value>, slices: &[Value]) -> Option<Verdict> {
     let shown = format!("service/{} in {:?}", to.name, to.namespace);
     let Some(service) = service else {
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(told(&mut object, &failed("a"), "2"), "false False FailedDiscoveryCheck 1");
         assert_eq!(told(&mut object, &failed("b"), "3"), "true False FailedDiscoveryCheck 1");
         assert_eq!(told(&mut object, &Verdict::passed(), "4"), "true True Passed 4");
-        // What was found out about a server says nothing of a group that is local by now.
+        // A finding about a server says nothing of a group that is local by now.
         assert_eq!(told(&mut object, &Verdict::local(), "5"), "false True Passed 4");
         object["spec"]["service"] = Value::Null;
         assert_eq!(told(&mut object, &failed("a"), "6"), "false True Passed 4");

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::auth::User;
 
-/// Names the user. What the headers said before about users must be gone already.
+/// Names the user. Headers that said anything about users must be gone already.
 pub fn name(headers: &mut HeaderMap, user: &User) -> Result<(), StatusError> {
     let value = |text: &str| {
         let unfit = |_| StatusError::internal("the user's name or groups do not fit into headers");
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
     use crate::auth::authn::front_proxy::FrontProxy;
 
-    /// What is told is what our own front proxy authentication reads.
+    /// The headers that are told are those that our own front proxy authentication reads.
     #[test]
     fn what_is_told_is_read_again() {
         let mut user = User::new("jösé", ["a", "b c"]);

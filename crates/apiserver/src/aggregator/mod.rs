@@ -22,6 +22,7 @@ use std::{
 
 use api::{Value, kind::Definition, meta, status::StatusError};
 use dialer::Endpoint;
+use meter::{Metric, Metrics, labels, told as page};
 use parking_lot::{Mutex, RwLock};
 use pki::Serving;
 use tokio::{
@@ -42,7 +43,16 @@ use crate::{
     storage::{informer::EventHandler, object_store::ObjectStore},
 };
 
-/// Connections of so many trusts are kept; with one more all begin anew.
+static UNAVAILABLE: Metric = Metric::gauge(
+    "aggregator_unavailable_apiservice",
+    "[ALPHA] Gauge of APIServices which are marked as unavailable broken down by APIService name.",
+);
+static FELL: Metric = Metric::counter(
+    "aggregator_unavailable_apiservice_total",
+    "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
+);
+
+/// The number of trusts whose connections are kept; with one more all begin anew.
 const DIALERS: usize = 256;
 
 /// Group versions of other servers. One with the default settings reaches none.
@@ -63,6 +73,7 @@ pub struct Aggregator {
     generation: AtomicU64,
     wakes: Mutex<HashMap<String, Arc<Wakes>>>,
     changed: Notify,
+    counts: Metrics,
 }
 
 /// Wakes the tasks of one group version.
@@ -92,6 +103,7 @@ impl Aggregator {
             generation: AtomicU64::new(0),
             wakes: Mutex::default(),
             changed: Notify::new(),
+            counts: Metrics::new(),
         }
     }
 
@@ -113,7 +125,7 @@ impl Aggregator {
         self.table.read().clone()
     }
 
-    /// What another server told of a group version.
+    /// The documents that another server told of a group version.
     pub fn told(&self, name: &str) -> Option<Told> {
         self.told.read().get(name).cloned()
     }
@@ -155,15 +167,9 @@ impl Aggregator {
 
     /// A line for each APIService, as upstream's page of metrics has it; nothing where there are none.
     pub fn metrics(&self) -> String {
-        const NAME: &str = "aggregator_unavailable_apiservice";
         let table = self.table();
-        let mut lines =
-            table.all().map(|r| format!("{NAME}{{name=\"{}\"}} {}\n", r.name, u8::from(!r.available))).peekable();
-        if lines.peek().is_none() {
-            return String::new();
-        }
-        let what = "Gauge of APIServices which are marked as unavailable broken down by APIService name.";
-        format!("# HELP {NAME} {what}\n# TYPE {NAME} gauge\n{}", lines.collect::<String>())
+        let lines = table.all().map(|r| (labels(&[("name", &r.name)]), f64::from(u8::from(!r.available))));
+        page(&UNAVAILABLE, lines) + &self.counts.render()
     }
 
     fn set(&self, name: &str, registration: Option<Registration>) {
@@ -172,6 +178,11 @@ impl Aggregator {
             |r: &Registration| Registration { available: false, reason: String::new(), ..r.clone() };
         let moved = old.as_deref().map(without_condition) != registration.as_ref().map(without_condition);
         let turned = old.as_ref().map(|r| r.available) != registration.as_ref().map(|r| r.available);
+        if let Some(now) = registration.as_ref().filter(|now| !now.available)
+            && old.as_ref().is_some_and(|old| old.available)
+        {
+            self.counts.count(&FELL, &[("name", name), ("reason", &now.reason)]);
+        }
         let mut table = self.table.write();
         *table = Arc::new(table.with(name, registration));
         drop(table);
@@ -252,7 +263,7 @@ impl EventHandler for Nearby {
                 Some(object) if definition.plural == "endpointslices" => {
                     meta::labels(object).and_then(|l| l.get(SLICE_OF)).is_some_and(|of| *of == *to.name)
                 }
-                // What a slice was that is gone is not known, but its name begins with its Service's.
+                // The content of a slice that is gone is not known, but its name begins with its Service's.
                 _ => name.starts_with(&to.name),
             };
             to.namespace == namespace && named

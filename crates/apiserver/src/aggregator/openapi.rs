@@ -7,7 +7,7 @@ use api::Value;
 use json::{Map, json};
 
 const DEFINITIONS: &str = "#/definitions/";
-/// A name that is taken gets a number; so many are tried.
+/// The number of names that are tried for one that is taken.
 const RENAMES: usize = 100;
 
 /// The paths below one path, and the definitions that they use; `None` where there are none.

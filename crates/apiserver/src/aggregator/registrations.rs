@@ -46,7 +46,7 @@ pub enum Trust {
 }
 
 impl Registration {
-    /// What a stored APIService says; `None` where it names no group version.
+    /// The registration of a stored APIService; `None` where it names no group version.
     pub fn of(object: &Value) -> Option<Registration> {
         let spec = object.get("spec")?;
         let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
@@ -75,8 +75,8 @@ impl Registration {
         format!("/apis/{}/{}", self.group, self.version)
     }
 
-    /// Whether another server is asked. What this one is made of is not given away: the core group and that of the
-    /// APIServices, without which nobody could take the rest back.
+    /// Whether another server is asked. A group that this one is made of is not given away: the core group and that of
+    /// the APIServices, without which nobody could take the rest back.
     fn is_passed_on(&self) -> bool {
         self.backend.is_some() && !self.group.is_empty() && self.group != OWN_GROUP
     }
@@ -128,7 +128,7 @@ impl Registrations {
         self.passed_on.values().flatten()
     }
 
-    /// What another server serves under these names.
+    /// The registration of another server under these names.
     pub fn find(&self, group: &str, version: &str) -> Option<&Arc<Registration>> {
         self.passed_on.get(group)?.iter().find(|r| r.version == version)
     }

@@ -1,5 +1,5 @@
-//! What another API server tells of itself: its resources for discovery, and its OpenAPI documents. Each is asked for now and
-//! then and kept, so that whoever asks this server does not wait for others.
+//! The documents of another API server about itself: its resources for discovery, and its OpenAPI documents. Each is asked
+//! for now and then and kept, so that whoever asks this server does not wait for others.
 //! Upstream counterpart: kube-aggregator/pkg/apiserver/handler_discovery.go, pkg/controllers/{openapi,openapiv3}.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const OPENAPI_BYTES: usize = 8 << 20;
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
-/// What is known of one group version.
+/// The documents of one group version.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Told {
     /// As `resources` of its version in `APIGroupDiscoveryList`; `None` when it was never told.
@@ -90,7 +90,7 @@ impl Asked<'_> {
         let path = format!("apis/{}/{}", registration.group, registration.version);
         let index = self.json("/openapi/v3", &User::new("system:aggregator", [""; 0]), DISCOVERY_BYTES).await?;
         let url = index["paths"][&path]["serverRelativeURL"].as_str()?;
-        Some(Sha256::digest(url).iter().map(|byte| format!("{byte:02X}")).collect())
+        Some(base16ct::upper::encode_string(&Sha256::digest(url)))
     }
 
     /// The part that is known stays as long as the server says that its document is the same.
@@ -141,7 +141,7 @@ fn name_kind(resource: &mut Value) {
     }
 }
 
-/// The same from an `APIResourceList`, in which subresources stand beside their resources.
+/// The resources of an `APIResourceList`, in which subresources stand beside their resources.
 fn of_old_list(list: &Value, group: &str, version: &str) -> Value {
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
     let kind = |resource: &Value| {
@@ -174,7 +174,7 @@ fn of_old_list(list: &Value, group: &str, version: &str) -> Value {
     Value::Array(resources)
 }
 
-/// Asks for everything once. What was told before stays where an answer fails to come.
+/// Asks for everything once. A document that was told before stays where an answer fails to come.
 async fn ask(aggregator: &Aggregator, objects: &ObjectStore, registration: &Registration) -> Told {
     let mut told = aggregator.told(&registration.name).unwrap_or_default();
     told.fresh = false;

@@ -30,7 +30,7 @@ struct ServiceRange {
     ready: bool,
 }
 
-/// What is known of an address that is taken.
+/// The holder of an address that is taken.
 #[derive(Debug, Default, Clone)]
 pub struct Holding {
     pub revision: Revision,
@@ -96,7 +96,7 @@ struct Parent<'a> {
     name: Cow<'a, str>,
 }
 
-/// What a stored IPAddress says.
+/// The holder by a stored IPAddress.
 pub fn holding(entry: &Entry) -> Holding {
     let revision = entry.modified;
     let Ok(stored) = serde_json::from_slice::<Stored<'_>>(&entry.value) else {

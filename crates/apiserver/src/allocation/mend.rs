@@ -1,9 +1,9 @@
-//! What is wrong between Services, IPAddresses and the map of node ports, and how it is mended. Pure.
+//! The disorder between Services, IPAddresses and the map of node ports, and how it is mended. Pure.
 //!
-//! It judges a picture of one revision. Since a Service and what it holds are written in one transaction, everything that
-//! does not fit in such a picture was done by somebody else: by hand, or by a server of an older version. So a port that no
+//! It judges a snapshot of one revision. Since a Service and what it holds are written in one transaction, everything that
+//! does not fit in such a snapshot was done by somebody else: by hand, or by a server of an older version. So a port that no
 //! Service holds is free at once, where upstream waits for three rounds. An IPAddress that a Service is yet to be made
-//! for is left alone for upstream's minute all the same: who makes them in two steps may be on his way.
+//! for is left alone for upstream's minute all the same: a client that makes them in two steps may be about to take the second.
 //! Upstream counterpart: pkg/registry/core/service/ipallocator/controller/repairip.go,
 //! pkg/registry/core/service/portallocator/controller/repair.go.
 
@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(60);
 pub const ADDRESSES: &str = "ipallocator-repair-controller";
 pub const PORTS: &str = "portallocator-repair-controller";
 
-/// What a stored Service holds.
+/// The holdings of a stored Service.
 #[derive(Debug, Default)]
 pub struct Holder {
     pub namespace: String,
@@ -38,7 +38,7 @@ pub struct Holder {
 }
 
 /// Everything, as of one revision.
-pub struct Picture {
+pub struct Snapshot {
     pub services: Vec<Holder>,
     /// The IPAddresses with the revisions that wrote them.
     pub addresses: Vec<(Value, Revision)>,
@@ -52,23 +52,23 @@ pub struct Picture {
 /// One step of the mending.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The address becomes that of the Service at this place of the picture.
+    /// The address becomes that of the Service at this place of the snapshot.
     Create(IpAddr, usize),
     Remove(IpAddr, Revision),
     /// Removed, and made anew for a Service.
     Recreate(IpAddr, Revision, usize),
 }
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
-    /// The Service at this place of the picture.
+    /// The Service at this place of the snapshot.
     Service(usize),
-    /// The IPAddress at this place of the picture.
+    /// The IPAddress at this place of the snapshot.
     Address(usize),
 }
 
-/// What users are told.
+/// An event for users.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Told {
     pub about: About,
@@ -94,10 +94,10 @@ struct Address<'a> {
     revision: Revision,
 }
 
-pub fn plan(picture: &Picture) -> Plan {
+pub fn plan(snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
-    plan.addresses(picture);
-    plan.ports(picture);
+    plan.addresses(snapshot);
+    plan.ports(snapshot);
     plan
 }
 
@@ -114,24 +114,24 @@ impl Plan {
         self.told.push(Told { about, component: ADDRESSES, reason, action, message });
     }
 
-    fn addresses(&mut self, picture: &Picture) {
+    fn addresses(&mut self, snapshot: &Snapshot) {
         let services: HashMap<String, usize> =
-            picture.services.iter().enumerate().map(|(i, s)| (format!("{}/{}", s.namespace, s.name), i)).collect();
-        let addresses: BTreeMap<IpAddr, Address<'_>> = (picture.addresses.iter().enumerate())
+            snapshot.services.iter().enumerate().map(|(i, s)| (format!("{}/{}", s.namespace, s.name), i)).collect();
+        let addresses: BTreeMap<IpAddr, Address<'_>> = (snapshot.addresses.iter().enumerate())
             .filter_map(|(place, (object, revision))| {
                 Some((meta::name(object).parse().ok()?, Address { place, object, revision: *revision }))
             })
             .collect();
         let mut made = BTreeSet::new();
-        for (place, service) in picture.services.iter().enumerate() {
+        for (place, service) in snapshot.services.iter().enumerate() {
             for address in &service.addresses {
-                if !picture.ranges.iter().any(|range| service_range::holds(range, address)) {
+                if !snapshot.ranges.iter().any(|range| service_range::holds(range, address)) {
                     let family = service_range::family(address);
                     let why = "is not within any configured Service CIDR; please recreate service";
                     let message = format!("Cluster IP [{family}]: {address} {why}");
                     self.tell(About::Service(place), "ClusterIPOutOfRange", message);
                 } else if let Some(known) = addresses.get(address) {
-                    self.held(picture, &services, place, *address, known);
+                    self.held(snapshot, &services, place, *address, known);
                 } else if made.insert(*address) {
                     // The first one of a cluster is made before anybody allocates.
                     if (service.namespace.as_str(), service.name.as_str()) != ("default", "kubernetes") {
@@ -146,7 +146,7 @@ impl Plan {
             }
         }
         for (address, known) in addresses.iter().filter(|(_, known)| is_managed(known.object)) {
-            self.unheld(picture, &services, *address, known);
+            self.unheld(snapshot, &services, *address, known);
         }
     }
 
@@ -160,13 +160,13 @@ impl Plan {
     /// The IPAddress of an address that a Service has.
     fn held(
         &mut self,
-        picture: &Picture,
+        snapshot: &Snapshot,
         services: &HashMap<String, usize>,
         place: usize,
         address: IpAddr,
         known: &Address<'_>,
     ) {
-        let service = &picture.services[place];
+        let service = &snapshot.services[place];
         let (family, key) = (service_range::family(&address), format!("{}/{}", service.namespace, service.name));
         let parent = parent_service(known.object);
         let other = parent.as_ref().filter(|parent| **parent != key).map(|parent| services.get(parent));
@@ -180,7 +180,7 @@ impl Plan {
             }
             (_, Some(Some(other))) => {
                 // One that does not have the address either loses the IPAddress below.
-                if picture.services[*other].addresses.contains(&address) {
+                if snapshot.services[*other].addresses.contains(&address) {
                     self.duplicate(place, address);
                 }
                 return;
@@ -194,7 +194,7 @@ impl Plan {
     }
 
     /// The IPAddress of an address that its Service may not have (any more).
-    fn unheld(&mut self, picture: &Picture, services: &HashMap<String, usize>, address: IpAddr, known: &Address<'_>) {
+    fn unheld(&mut self, snapshot: &Snapshot, services: &HashMap<String, usize>, address: IpAddr, known: &Address<'_>) {
         let remade = |step: &Step| matches!(step, Step::Recreate(of, ..) if *of == address);
         if meta::deletion_timestamp(known.object).is_some() || self.steps.iter().any(remade) {
             return;
@@ -209,7 +209,7 @@ impl Plan {
             self.steps.push(Step::Remove(address, known.revision));
             return;
         };
-        match services.get(&parent).map(|place| &picture.services[*place]) {
+        match services.get(&parent).map(|place| &snapshot.services[*place]) {
             Some(service) if service.addresses.contains(&address) => {}
             Some(_) => {
                 let message = format!("IPAddress: {address} for Service {parent} has a wrong reference; cleaning up");
@@ -218,7 +218,7 @@ impl Plan {
             }
             None => {
                 let made = known.object["metadata"]["creationTimestamp"].as_str().and_then(|t| t.parse().ok());
-                let age = picture.now.duration_since(made.unwrap_or(Timestamp::UNIX_EPOCH));
+                let age = snapshot.now.duration_since(made.unwrap_or(Timestamp::UNIX_EPOCH));
                 let left = GRACE.saturating_sub(age.unsigned_abs());
                 if age.is_positive() && left.is_zero() {
                     let message =
@@ -233,9 +233,9 @@ impl Plan {
         }
     }
 
-    fn ports(&mut self, picture: &Picture) {
-        let mut map = PortMap::new(&picture.node_ports);
-        for (place, service) in picture.services.iter().enumerate() {
+    fn ports(&mut self, snapshot: &Snapshot) {
+        let mut map = PortMap::new(&snapshot.node_ports);
+        for (place, service) in snapshot.services.iter().enumerate() {
             for port in &service.ports {
                 let mut tell = |reason, message| {
                     self.told.push(Told {
@@ -246,20 +246,20 @@ impl Plan {
                         message,
                     });
                 };
-                if !picture.node_ports.contains(port) {
-                    let range = format!("{}-{}", picture.node_ports.start(), picture.node_ports.end());
+                if !snapshot.node_ports.contains(port) {
+                    let range = format!("{}-{}", snapshot.node_ports.start(), snapshot.node_ports.end());
                     let why = format!("is not within the port range {range}; please recreate service");
                     tell("PortOutOfRange", format!("Port {port} {why}"));
                 } else if map.has(*port) {
                     let why = "was assigned to multiple services; please recreate service";
                     tell("PortAlreadyAllocated", format!("Port {port} {why}"));
-                } else if picture.map.as_ref().is_none_or(|stored| !stored.has(*port)) {
+                } else if snapshot.map.as_ref().is_none_or(|stored| !stored.has(*port)) {
                     tell("PortNotAllocated", format!("Port {port} is not allocated; repairing"));
                 }
                 map.take(*port);
             }
         }
-        let differs = picture.map.as_ref().is_none_or(|stored| !stored.taken().eq(map.taken()));
+        let differs = snapshot.map.as_ref().is_none_or(|stored| !stored.taken().eq(map.taken()));
         self.map = differs.then_some(map);
     }
 }
@@ -302,14 +302,14 @@ mod tests {
         (object, 7)
     }
 
-    fn picture(services: &[&str], addresses: &[&str], map: Option<&[u16]>) -> Picture {
+    fn snapshot(services: &[&str], addresses: &[&str], map: Option<&[u16]>) -> Snapshot {
         let node_ports = 30000..=30010;
         let map = map.map(|ports| {
             let mut map = PortMap::new(&node_ports);
             ports.iter().for_each(|port| map.take(*port));
             map
         });
-        Picture {
+        Snapshot {
             services: services.iter().map(|words| service(words)).collect(),
             addresses: addresses.iter().map(|words| address(words)).collect(),
             ranges: vec!["10.0.0.0/24".parse().unwrap()],
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn addresses_and_services_are_brought_together() {
         let check = |services: &[&str], addresses: &[&str], steps: &[Step], told: &[&str]| {
-            let plan = plan(&picture(services, addresses, Some(&[])));
+            let plan = plan(&snapshot(services, addresses, Some(&[])));
             assert_eq!((plan.steps.as_slice(), reasons(&plan).as_slice()), (steps, told), "{services:?} {addresses:?}");
         };
         let (a, b): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn an_address_that_waits_for_its_service_is_looked_at_again() {
-        let plan = plan(&picture(&[], &["10.0.0.2 d/s young"], Some(&[])));
+        let plan = plan(&snapshot(&[], &["10.0.0.2 d/s young"], Some(&[])));
         assert_eq!(plan.again, Some(Duration::from_secs(30)));
     }
 
@@ -364,7 +364,7 @@ mod tests {
     fn the_words_are_upstreams() {
         let addresses = ["10.0.0.1 d/t", "10.0.0.3 gateways", "10.0.0.4 d/gone", "10.0.0.5 d/s"];
         let services = ["d/s 10.0.0.1,10.0.0.2,10.1.0.1", "d/t 10.0.0.1"];
-        let plan = plan(&picture(&services, &addresses, Some(&[])));
+        let plan = plan(&snapshot(&services, &addresses, Some(&[])));
         let messages: Vec<&str> = plan.told.iter().map(|told| told.message.as_str()).collect();
         let expected = [
             "Cluster IP [IPv4]:10.0.0.1 was assigned to multiple services; please recreate service",
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn the_map_says_what_services_hold() {
         let check = |services: &[&str], map: Option<&[u16]>, expected: Option<&[u16]>, told: &[&str]| {
-            let plan = plan(&picture(services, &[], map));
+            let plan = plan(&snapshot(services, &[], map));
             let map = plan.map.as_ref().map(|map| map.taken().collect::<Vec<_>>());
             assert_eq!((map.as_deref(), reasons(&plan).as_slice()), (expected, told), "{services:?}");
         };
@@ -390,7 +390,7 @@ mod tests {
         check(&["d/s - 30001"], None, Some(&[30001]), &["PortNotAllocated"]);
         check(&["d/s - 30001"], Some(&[30001, 30002]), Some(&[30001]), &[]);
         check(&["d/s - 30001", "d/t - 30001"], Some(&[30001]), None, &["PortAlreadyAllocated"]);
-        // What another range gave stays taken.
+        // A port that another range gave stays taken.
         check(&["d/s - 29999"], Some(&[29999]), None, &["PortOutOfRange"]);
     }
 }

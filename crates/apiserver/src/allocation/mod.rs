@@ -1,9 +1,9 @@
-//! What Services hold out of a limited supply: cluster addresses and node ports.
+//! The addresses and ports that Services hold out of a limited supply.
 //!
 //! The store alone says what is taken: an IPAddress for each address, one map for all node ports. A write of a Service takes
 //! and gives back in the transaction that writes the Service itself (`reservation.rs`), so the two cannot come apart by a
-//! crash or by another server over the same store. What can part them is somebody who changes the IPAddresses by hand,
-//! or a store that an older version wrote; `repair.rs` mends that.
+//! crash or by another server over the same store. Somebody who changes the IPAddresses by hand can part them, or a store
+//! that an older version wrote; `repair.rs` mends that.
 //! Upstream counterpart: pkg/registry/core/service/storage/alloc.go.
 
 mod addresses;
@@ -254,7 +254,7 @@ impl ServiceAllocation {
             let own = |holding: &addresses::Holding| {
                 holding.service.as_ref() == Some(&reservation.service) && !holding.has_finalizers
             };
-            // What is not in the book as expected is looked at in the store: no state has the revision 0.
+            // An address that is not in the book as expected is looked at in the store: no state has the revision 0.
             let seen = known.filter(own).map_or(0, |holding| holding.revision);
             reservation.addresses.push(Address::Give { key: self.addresses.key(address), seen });
         }

@@ -19,8 +19,8 @@ const WORDS: usize = 1 << 10;
 /// The taken ports.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PortMap {
-    /// The range that the object names: that of all servers that wrote it. What is taken outside of one server's range (since
-    /// the flag changed) stays known.
+    /// The range that the object names: that of all servers that wrote it. A port that is taken outside of one server's range
+    /// (since the flag changed) stays known.
     range: RangeInclusive<u16>,
     bits: Box<[u64; WORDS]>,
 }
@@ -37,7 +37,7 @@ impl PortMap {
         PortMap { range: range.clone(), bits: Box::new([0; WORDS]) }
     }
 
-    /// What a server with this range makes of the stored object.
+    /// The map of a server with this range by the stored object.
     pub fn decode(stored: &[u8], own: &RangeInclusive<u16>) -> Result<Self, String> {
         let damaged = || "the stored map of node ports is damaged".to_owned();
         let stored: Stored = serde_json::from_slice(stored).map_err(|_| damaged())?;

@@ -1,7 +1,7 @@
 //! The task that keeps Services, IPAddresses, the map of node ports and the default ServiceCIDR in order: at the start,
 //! and again some time after IPAddresses or ServiceCIDRs changed. A quiet cluster costs nothing.
 //!
-//! What is wrong is judged in `mend.rs`, of a picture of one revision; every step compares the state that it was judged
+//! The disorder is judged in `mend.rs`, of a snapshot of one revision; every step compares the state that it was judged
 //! by. So servers of one store may do this at the same time, and a Service that is written meanwhile keeps what it has.
 //! Upstream counterpart: as `mend.rs`, and pkg/controlplane/controller/defaultservicecidr.
 
@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{
     addresses::{self, Addresses, ranges_of},
     held,
-    mend::{self, About, Holder, Picture, Plan, Step, Told},
+    mend::{self, About, Holder, Plan, Snapshot, Step, Told},
     port_map::{self, PortMap},
 };
 use crate::{
@@ -28,11 +28,11 @@ use crate::{
 
 /// The time between two looks at everything, upstream's.
 const INTERVAL: Duration = Duration::from_secs(180);
-/// A look that had something to mend is followed by another one, so often.
+/// How many further looks follow one that had something to mend.
 const ROUNDS: usize = 4;
 /// Steps under way at the same time.
 const AT_ONCE: usize = 64;
-/// What one look tells users at most.
+/// The most events that one look tells users.
 const TOLD_MAX: usize = 100;
 /// Decoded objects between which others get their turn on this thread.
 const DECODED: usize = 64;
@@ -98,32 +98,32 @@ impl Repair {
     async fn look(&self) -> Result<Option<Duration>, StatusError> {
         let mut again = None;
         for _ in 0..ROUNDS {
-            let (picture, seen) = self.picture().await?;
-            let plan = mend::plan(&picture);
+            let (snapshot, seen) = self.snapshot().await?;
+            let plan = mend::plan(&snapshot);
             again = plan.again;
             for told in plan.told.iter().take(TOLD_MAX) {
                 tracing::warn!(reason = told.reason, "{}", told.message);
-                self.tell(told, &picture).await;
+                self.tell(told, &snapshot).await;
             }
             if plan.steps.is_empty() && plan.map.is_none() {
                 break;
             }
-            self.act(&plan, &picture, seen).await?;
+            self.act(&plan, &snapshot, seen).await?;
         }
         Ok(again)
     }
 
-    async fn act(&self, plan: &Plan, picture: &Picture, seen: Option<Revision>) -> Result<(), StatusError> {
+    async fn act(&self, plan: &Plan, snapshot: &Snapshot, seen: Option<Revision>) -> Result<(), StatusError> {
         if let Some(map) = &plan.map {
             let expect = seen.map_or(Expect::Absent, Expect::Modified);
             let change = Change::Put { value: map.encode(), ttl_seconds: None };
             self.commit(Commit { key: port_map::KEY.into(), expect, change }).await?;
         }
-        let steps: Vec<BoxFuture<'_, _>> = plan.steps.iter().map(|step| self.step(step, picture).boxed()).collect();
+        let steps: Vec<BoxFuture<'_, _>> = plan.steps.iter().map(|step| self.step(step, snapshot).boxed()).collect();
         stream::iter(steps).buffer_unordered(AT_ONCE).try_collect::<()>().await
     }
 
-    async fn step(&self, step: &Step, picture: &Picture) -> Result<(), StatusError> {
+    async fn step(&self, step: &Step, snapshot: &Snapshot) -> Result<(), StatusError> {
         let remove = |address, seen| {
             let key = self.addresses.key(address);
             self.commit(Commit { key, expect: Expect::Modified(seen), change: Change::Delete })
@@ -136,7 +136,7 @@ impl Repair {
             }
             Step::Create(address, place) => (address, *place),
         };
-        let service = &picture.services[place];
+        let service = &snapshot.services[place];
         let value = addresses::stored_form(address, &service.namespace, &service.name);
         let change = Change::Put { value, ttl_seconds: None };
         self.commit(Commit { key: self.addresses.key(address), expect: Expect::Absent, change }).await
@@ -151,7 +151,7 @@ impl Repair {
     }
 
     /// Everything as of one revision, and the revision that wrote the map of node ports.
-    async fn picture(&self) -> Result<(Picture, Option<Revision>), StatusError> {
+    async fn snapshot(&self) -> Result<(Snapshot, Option<Revision>), StatusError> {
         let services = self.objects.definition("", "services")?;
         let page = self.objects.store.range(Range::prefix(&object::key(&services, "", ""))).await;
         let page = page.map_err(store_error)?;
@@ -173,7 +173,7 @@ impl Repair {
         let cidrs = at(object::key(&*self.objects.definition(GROUP, "servicecidrs")?, "", "")).await?;
         let ranges = cidrs.iter().flat_map(|entry| ranges_of(&object::value(&entry.value, entry.modified))).collect();
         let map = at(port_map::KEY.to_owned()).await?.into_iter().find(|entry| &*entry.key == port_map::KEY);
-        let picture = Picture {
+        let snapshot = Snapshot {
             services: holders,
             addresses,
             ranges,
@@ -181,7 +181,7 @@ impl Repair {
             node_ports: self.node_ports.clone(),
             now: clock::now(),
         };
-        Ok((picture, map.map(|entry| entry.modified)))
+        Ok((snapshot, map.map(|entry| entry.modified)))
     }
 
     /// Makes the ServiceCIDR of the flag when there is none, and adds the second family to it. One that says something else
@@ -210,14 +210,14 @@ impl Repair {
         }
     }
 
-    async fn tell(&self, told: &Told, picture: &Picture) {
+    async fn tell(&self, told: &Told, snapshot: &Snapshot) {
         let regarding = match told.about {
             About::Service(place) => {
-                let Holder { namespace, name, uid, .. } = &picture.services[place];
+                let Holder { namespace, name, uid, .. } = &snapshot.services[place];
                 json!({"apiVersion": "v1", "kind": "Service", "namespace": namespace, "name": name, "uid": uid})
             }
             About::Address(place) => {
-                let object = &picture.addresses[place].0;
+                let object = &snapshot.addresses[place].0;
                 json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "name": meta::name(object),
                     "uid": meta::uid(object)})
             }

@@ -1,4 +1,4 @@
-//! What a write of a Service takes and gives back, as commits in the transaction that writes the Service.
+//! The holdings that a write of a Service takes and gives back, as commits in the transaction that writes the Service.
 //!
 //! So an address is never taken for a Service that was not written, never free while a stored Service has it, and never
 //! two Services': whatever dies between two steps of a write, and however many servers there are over one store. Until the

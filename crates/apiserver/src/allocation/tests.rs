@@ -121,7 +121,7 @@ impl Server {
     }
 }
 
-/// What must hold of every picture of the store: the IPAddresses are those of the Services and the other way round, the map
+/// The promises for every snapshot of the store: the IPAddresses are those of the Services and the other way round, the map
 /// has the ports of the Services, and nothing is two Services'.
 async fn check(store: &dyn Store) {
     let page = store.range(Range::prefix("/registry/")).await.unwrap();
@@ -308,7 +308,7 @@ async fn more_ranges_give_more_addresses() {
     check(all.store()).await;
 }
 
-/// Two servers write Services at the same time, more than there is room for. Every picture is right.
+/// Two servers write Services at the same time, more than there is room for. Every snapshot is right.
 #[tokio::test]
 async fn two_servers_over_one_store_never_give_anything_twice() {
     let store = memory();
@@ -387,7 +387,7 @@ async fn no_power_cut_parts_a_service_from_what_it_holds() {
     assert!(cuts > 6, "{cuts} cuts");
 }
 
-/// What somebody else brought into disorder is in order again when a server has started.
+/// A store that somebody else brought into disorder is in order again when a server has started.
 #[tokio::test]
 async fn a_start_mends_what_others_did() {
     let store = memory();

@@ -12,7 +12,7 @@ use crate::auth::User;
 /// The annotation of an event whose objects were left out.
 const TRUNCATED: &str = "audit.k8s.io/truncated";
 
-/// What is known of a request from its beginning.
+/// The facts about a request that are known from its beginning.
 pub struct Facts {
     pub level: Level,
     pub id: String,
@@ -26,7 +26,7 @@ pub struct Facts {
     pub received: Timestamp,
 }
 
-/// What a request turns out to be about, and how it went so far.
+/// The facts about a request that are found out on its way, and how it went so far.
 #[derive(Default)]
 pub struct Course {
     pub impersonated: Option<Arc<User>>,
@@ -51,7 +51,7 @@ pub struct Reference {
     pub subresource: String,
 }
 
-/// What of a `metav1.Status` an event repeats.
+/// The part of a `metav1.Status` that an event repeats.
 #[derive(Default)]
 pub struct Status {
     pub code: u16,
@@ -62,7 +62,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// What of an answer that is a Status itself is told.
+    /// The part that is told of an answer that is a Status itself.
     pub fn of(code: u16, answer: &Value) -> Self {
         let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
         let details = Some(answer["details"].clone()).filter(|details| !details.is_null());

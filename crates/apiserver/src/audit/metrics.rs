@@ -1,4 +1,4 @@
-//! What is counted of auditing, under upstream's names.
+//! The metrics of auditing, under upstream's names.
 
 use std::{
     fmt::Write as _,

@@ -40,14 +40,14 @@ pub use trail::Trail;
 /// By which a request is found in the log, and which it may bring with it.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// What is audited and where it goes.
+/// The policy of the audit, and where its events go.
 pub struct Settings {
     pub policy: Policy,
     pub log: Option<(log::Log, Mode, Option<Truncation>)>,
     pub webhook: Option<(webhook::Webhook, Mode, Option<Truncation>)>,
 }
 
-/// What all requests share. There is none where nothing is audited.
+/// The auditor that all requests share. There is none where nothing is audited.
 pub struct Auditor {
     policy: Policy,
     sinks: Vec<Sink>,

@@ -1,4 +1,4 @@
-//! What keeps events: the log, or the webhook.
+//! The outputs that keep events: the log, or the webhook.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{
     webhook::Webhook,
 };
 
-/// What keeps events.
+/// The output that keeps events.
 #[derive(Clone)]
 pub enum Output {
     Log(Arc<Log>),

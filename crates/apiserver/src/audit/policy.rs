@@ -72,7 +72,7 @@ impl Stages {
     }
 }
 
-/// What the policy says about one request.
+/// The policy's decision about one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
     pub level: Level,

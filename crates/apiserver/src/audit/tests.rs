@@ -1,4 +1,4 @@
-//! What a whole server tells of the requests that it gets.
+//! The events of a whole server about the requests that it gets.
 
 use std::sync::Arc;
 

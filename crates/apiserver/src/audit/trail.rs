@@ -43,7 +43,7 @@ impl Trail {
         Trail(Some(Arc::new(Record { auditor, decision, facts, long_running: long, course, done })))
     }
 
-    /// Whether events say at least so much.
+    /// Whether events say at least as much as this level.
     pub fn says(&self, level: Level) -> bool {
         self.0.as_ref().is_some_and(|record| record.decision.level >= level)
     }
@@ -183,7 +183,7 @@ impl Trail {
         auditor.trail(&parts, &Default::default(), None, &super::Begun::of(&parts, true))
     }
 
-    /// What was annotated so far.
+    /// The annotations so far.
     #[cfg(test)]
     pub fn annotations(&self) -> Vec<(String, String)> {
         let of = |record: &Arc<Record>| record.course.lock().annotations.clone().into_iter().collect();
@@ -224,7 +224,7 @@ impl Record {
         api::codec::encode::described(&object)
     }
 
-    /// What is known when a request ends.
+    /// Adds the facts that are known when a request ends.
     fn finish(&self) {
         let took = clock::now().duration_since(self.facts.received);
         let mut course = self.course.lock();

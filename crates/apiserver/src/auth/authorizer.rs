@@ -18,7 +18,7 @@ pub enum Verdict {
     Failed(Failure),
 }
 
-/// What is said where no verdict could be found.
+/// The failure where no verdict could be found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Failure {
     /// Refused all the same, whatever the other authorizers think.
@@ -82,7 +82,7 @@ pub struct Rules {
 /// Authorizers in order: the first allow or deny decides. Members of `system:masters` are let through first.
 pub struct Union(pub Vec<Arc<dyn Authorizer>>);
 
-/// What authorizers said that do not decide.
+/// The reasons and errors of authorizers that do not decide.
 #[derive(Default)]
 struct Undecided {
     reasons: Vec<String>,

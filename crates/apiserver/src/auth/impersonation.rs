@@ -38,7 +38,7 @@ impl Part {
     }
 }
 
-/// Whom the headers name, and what the caller must be allowed for it. `Ok(None)` when they name nobody.
+/// The user that the headers name, and the rights that the caller must have for it. `Ok(None)` when they name nobody.
 pub fn requested(headers: &HeaderMap) -> Result<Option<(User, Vec<Part>)>, StatusError> {
     let unreadable = |why: header::Unreadable| StatusError::bad_request(why.to_string());
     let known = |name: &str| matches!(name, USER | GROUP | UID) || name.starts_with(EXTRA);

@@ -21,7 +21,7 @@ pub struct Attributes<'a> {
     pub name: &'a str,
     /// The URL path of a request that is for no resource.
     pub path: &'a str,
-    /// What a list, watch or deletecollection selects.
+    /// The selectors of a list, watch or deletecollection.
     pub selected: Selected<'a>,
 }
 

@@ -14,7 +14,7 @@ use json::{Map, Value, json};
 
 use super::object::{AUTOMANAGED, BootstrapObject};
 
-/// What the objects say about this cluster.
+/// The facts about this cluster that the objects tell.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     /// The service ranges, one per IP family, the first one first.

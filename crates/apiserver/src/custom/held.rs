@@ -33,7 +33,7 @@ struct Held {
     work: Work,
 }
 
-/// What has to be looked at.
+/// The work that a change of the definitions makes.
 #[derive(Default, Clone)]
 pub struct Work {
     /// Groups whose names may be given anew.
@@ -52,7 +52,7 @@ struct Custom {
     early: bool,
 }
 
-/// What the served kinds depend on, besides whether they are about to go.
+/// The traits that the served kinds depend on, besides whether they are about to go.
 fn shape(head: &Head) -> (&str, i64, bool, Option<String>) {
     let names = head.status.accepted_names.as_ref().and_then(|names| serde_json::to_string(names).ok());
     let (uid, spec) = spec(head);
@@ -91,7 +91,7 @@ impl Custom {
             return;
         }
         let mut all = definitions(&self.head, &Custom::stored(&self.entry), self.settled);
-        // What the server itself is made of is not given away.
+        // A kind that the server itself is made of is not given away.
         all.retain(|definition| !kinds.is_built_in(&definition.storage_prefix));
         self.definitions = all;
     }
@@ -123,7 +123,7 @@ impl CustomKinds {
         CustomKinds { kinds, held: Mutex::default(), changed: Notify::new() }
     }
 
-    /// What there is to do since this was last asked.
+    /// The work that came up since this was last asked.
     pub fn work(&self) -> Work {
         std::mem::take(&mut self.held.lock().work)
     }
@@ -144,8 +144,8 @@ impl CustomKinds {
         self.kinds.replace(held.all.values().flat_map(|custom| custom.definitions.iter().cloned()).collect());
     }
 
-    /// What has to be written of the definitions of a group: name, the revision that it was seen at, and the step. What
-    /// is accepted is served from here on, so that nobody reads of a kind that is not served.
+    /// The steps for the definitions of a group: name, the revision that it was seen at, and the step. A kind that is
+    /// accepted is served from here on, so that nobody reads of one that is not served.
     pub fn plan(&self, group: &str) -> Vec<(String, u64, Step)> {
         let mut guard = self.held.lock();
         let held = &mut *guard;

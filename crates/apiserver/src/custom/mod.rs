@@ -29,7 +29,7 @@ const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
 /// Conditions written at once.
 const WRITES: usize = 16;
-/// What failed is tried again after this time.
+/// The pause after which a failed step is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Serves what is defined, and follows the definitions from now on. The task ends when the set is dropped.

@@ -18,7 +18,7 @@ const PATIENCE: clock::Duration = clock::Duration::from_secs(30);
 const LATE: &str = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)";
 /// Questions to the webhook of one definition that are under way at once; others wait.
 const QUESTIONS: usize = 64;
-/// Webhooks of so many definitions are remembered; with one more all begin anew.
+/// The number of definitions whose webhooks are remembered; with one more all begin anew.
 const KEPT: usize = 256;
 
 /// Asks for conversions.

@@ -41,7 +41,7 @@ pub struct Turn {
     pub about: About,
 }
 
-/// What the pages for people show of a request.
+/// The part of a request that the pages for people show.
 #[derive(Default)]
 pub struct About {
     pub schema: String,
@@ -113,7 +113,7 @@ impl Level {
         (inner.bounds, inner.meter.period())
     }
 
-    /// Has so many seats from now on.
+    /// Sets the number of seats from now on.
     pub fn allot(&self, seats: u32) {
         let now = self.now();
         let mut inner = self.inner.lock();
@@ -132,7 +132,7 @@ impl Level {
         let since = Instant::now();
         let now = since.duration_since(self.began).as_secs_f64();
         let mut told = None;
-        let arrival = {
+        let (exempt, arrival) = {
             let mut inner = self.inner.lock();
             let exempt = inner.settings.exempt;
             // Nobody who is exempt ever waits.
@@ -147,11 +147,14 @@ impl Level {
                 inner.queues.limit = limit;
             }
             inner.measure(now);
-            arrival
+            (exempt, arrival)
         };
         let seat = |queue, since| Seat { level: self.clone(), flow: flow.clone(), queue, seats, since };
         let (queue, number, told) = match (arrival, told) {
             (Arrival::Seated(queue), _) => {
+                if !exempt {
+                    flow.counts.waited(since.elapsed(), true);
+                }
                 flow.counts.executing(1, seats);
                 return Ok(seat(queue, since));
             }
@@ -162,7 +165,7 @@ impl Level {
         let mut waits = Waits { level: self, flow, queue, number, seats, done: false };
         flow.counts.queued.fetch_add(1, Ordering::Relaxed);
         let seated = clock::timeout(wait, told).await;
-        flow.counts.waited(since.elapsed());
+        flow.counts.waited(since.elapsed(), matches!(seated, Ok(Ok(()))));
         match seated {
             Ok(Ok(())) => {
                 waits.done = true;
@@ -238,7 +241,7 @@ pub struct Flow {
 /// Upper bounds of the times of waiting, in seconds, as upstream has them.
 const BUCKETS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
 
-/// What is counted of a schema's requests.
+/// The figures of a schema's requests.
 #[derive(Default)]
 pub struct Counts {
     dispatched: AtomicU64,
@@ -246,8 +249,14 @@ pub struct Counts {
     seats: AtomicI64,
     queued: AtomicI64,
     refused: Mutex<BTreeMap<&'static str, u64>>,
-    waits: [AtomicU64; 14],
-    waited_microseconds: AtomicU64,
+    /// The waits in vain, and those for seats.
+    waits: [Times; 2],
+}
+
+#[derive(Default)]
+struct Times {
+    buckets: [AtomicU64; 14],
+    microseconds: AtomicU64,
 }
 
 impl Counts {
@@ -264,10 +273,11 @@ impl Counts {
         why
     }
 
-    fn waited(&self, took: std::time::Duration) {
+    fn waited(&self, took: std::time::Duration, executes: bool) {
         let bucket = BUCKETS.iter().position(|most| took.as_secs_f64() <= *most).unwrap_or(BUCKETS.len());
-        self.waits[bucket].fetch_add(1, Ordering::Relaxed);
-        self.waited_microseconds.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+        let times = &self.waits[usize::from(executes)];
+        times.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        times.microseconds.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// How many went on, were turned away, waited for too long, and went away.
@@ -289,16 +299,27 @@ impl Counts {
         for (why, count) in self.refused.lock().iter() {
             series("rejected_requests_total", format!("{{{labels},reason=\"{why}\"}} {count}"));
         }
+        for (times, executes) in self.waits.iter().zip(["false", "true"]) {
+            if let Some(text) = times.render(&format!("execute=\"{executes}\",{labels}")) {
+                series("request_wait_duration_seconds", text);
+            }
+        }
+    }
+}
+
+impl Times {
+    /// The lines of the histogram, once there is anything in it.
+    fn render(&self, labels: &str) -> Option<String> {
         let (mut sum, mut text) = (0, String::new());
         let name = "apiserver_flowcontrol_request_wait_duration_seconds";
-        for (count, most) in self.waits.iter().zip(BUCKETS) {
+        for (count, most) in self.buckets.iter().zip(BUCKETS) {
             sum += count.load(Ordering::Relaxed);
             let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{most}\"}} {sum}");
         }
-        sum += self.waits[BUCKETS.len()].load(Ordering::Relaxed);
-        let seconds = self.waited_microseconds.load(Ordering::Relaxed) as f64 / 1e6;
+        sum += self.buckets[BUCKETS.len()].load(Ordering::Relaxed);
+        let seconds = self.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
         let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {sum}");
         let _ = write!(text, "{name}_sum{{{labels}}} {seconds}\n{name}_count{{{labels}}} {sum}");
-        series("request_wait_duration_seconds", text);
+        (sum > 0).then_some(text)
     }
 }

@@ -46,7 +46,7 @@ pub const HEADERS: [HeaderName; 2] = [
 /// How often levels lend and borrow anew.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// What is known of the objects, from which everything else follows.
+/// The contents of the objects, from which everything else follows.
 #[derive(Default)]
 struct Held {
     schemas: BTreeMap<String, Schema>,
@@ -143,7 +143,7 @@ impl Fairness {
         self.rebuild(&mut held);
     }
 
-    /// What follows from the objects.
+    /// Brings schemas and levels in line with the objects.
     fn rebuild(&self, held: &mut Held) {
         let Held { schemas, levels, running, counts } = held;
         running.retain(|name, _| levels.contains_key(name));

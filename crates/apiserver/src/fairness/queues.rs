@@ -49,7 +49,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// What happens to a request that comes.
+/// The place of a request that comes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// It has its seats, in the name of this queue.
@@ -139,7 +139,7 @@ impl<T> Queues<T> {
         Arrival::Queued(index, number)
     }
 
-    /// A request is done with its seats, which it had for so many seconds.
+    /// A request is done with its seats, which it had for `took` seconds.
     pub fn leave(&mut self, now: f64, index: usize, seats: u32, took: f64) {
         self.advance(now);
         self.seats -= seats;
@@ -292,7 +292,7 @@ mod tests {
         let first = all.next(1.0).unwrap().1.tell;
         let second = all.next(1.0).unwrap().1.tell;
         assert_eq!((first.min(second), first.max(second), all.seats), ('b', 'c', 3));
-        // What wants more than there is waits for all.
+        // A request that wants more seats than there are waits for all.
         assert!(matches!(all.arrive(1.0, 3, 10, || 'd'), Arrival::Queued(3, _)));
         all.leave(2.0, 1, 2, 1.0);
         assert!(all.next(2.0).is_none());

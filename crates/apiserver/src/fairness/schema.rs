@@ -60,7 +60,7 @@ impl Schema {
         })
     }
 
-    /// What tells its flows apart.
+    /// The text that tells its flows apart.
     pub fn distinguisher<'a>(&self, user: &'a User, info: &'a Info) -> &'a str {
         match self.by {
             By::User => &user.name,

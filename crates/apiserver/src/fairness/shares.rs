@@ -3,10 +3,10 @@
 //!
 //! Upstream counterpart: apiserver/pkg/util/flowcontrol, conc_alloc.go and the borrowing of apf_controller.go.
 
-/// What a level may have.
+/// The bounds of a level's seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bounds {
-    /// What its share comes to.
+    /// The seats of its share.
     pub nominal: u32,
     /// It lends no more than down to here.
     pub least: u32,
@@ -14,7 +14,7 @@ pub struct Bounds {
     pub most: u32,
 }
 
-/// What a level's configuration says of its seats.
+/// The configuration of a level's seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     pub shares: u32,
@@ -23,7 +23,7 @@ pub struct Share {
     pub borrowing_percent: Option<u32>,
 }
 
-/// What each level may have of the seats of the server.
+/// The bounds of each level for the seats of the server.
 pub fn bounds(seats: u32, levels: &[Share]) -> Vec<Bounds> {
     let sum: f64 = levels.iter().map(|level| f64::from(level.shares)).sum();
     let of = |level: &Share| {
@@ -35,7 +35,7 @@ pub fn bounds(seats: u32, levels: &[Share]) -> Vec<Bounds> {
     levels.iter().map(of).collect()
 }
 
-/// What a level wanted lately.
+/// The demand of a level of late.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Demand {
     /// The most at any moment of the last period.
@@ -44,9 +44,9 @@ pub struct Demand {
     pub smooth: f64,
 }
 
-/// What each level gets now: as much more or less than it wants as all the others, within its bounds.
+/// The seats of each level now: as much more or less than it wants as all the others, within its bounds.
 pub fn allocated(seats: u32, levels: &[(Bounds, Demand)]) -> Vec<u32> {
-    // What a level uses of its own is not lent.
+    // Seats that a level uses of its own are not lent.
     let lower = |(bounds, demand): &(Bounds, Demand)| {
         f64::from(bounds.least).max(f64::from(bounds.nominal).min(demand.highest))
     };
@@ -82,7 +82,7 @@ pub struct Meter {
 const REMEMBERED: f64 = 0.977;
 
 impl Meter {
-    /// The demand was as it was for so long, and is another one now.
+    /// Notes that the demand was as it was for `seconds`, and is another one now.
     pub fn set(&mut self, seconds: f64, demand: f64) {
         self.seconds += seconds;
         self.sum += self.now * seconds;

@@ -1,4 +1,5 @@
-//! Who gets seats, over simulated time: with the objects that every cluster has, and with others.
+//! The order in which requests get seats, over simulated time: with the objects that every cluster has, and with
+//! others.
 
 use std::sync::Arc;
 
@@ -175,7 +176,7 @@ async fn one_with_a_thousand_requests_does_not_hold_up_another() {
         "apiserver_flowcontrol_rejected_requests_total{flow_schema=\"team\",priority_level=\"team\",reason=\"queue-full\"} ",
         "apiserver_flowcontrol_current_executing_seats{flow_schema=\"team\",priority_level=\"team\"} 0\n",
         "apiserver_flowcontrol_current_inqueue_requests{flow_schema=\"team\",priority_level=\"team\"} 0\n",
-        "apiserver_flowcontrol_request_wait_duration_seconds_count{flow_schema=\"team\",priority_level=\"team\"} ",
+        "apiserver_flowcontrol_request_wait_duration_seconds_count{execute=\"true\",flow_schema=\"team\",priority_level=\"team\"} ",
         "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"team\"} ",
     ] {
         assert!(page.contains(expected), "{expected} in {page}");

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 
 use crate::http::request::Info;
 
-/// A list of so many bytes takes a seat.
+/// The bytes of a list that take a seat.
 const BYTES_PER_SEAT: u64 = 100_000;
 /// No more of a list than this is in memory at once.
 const BYTES_AT_ONCE: u64 = 1_000_000;
@@ -26,12 +26,12 @@ struct Size {
     bytes: AtomicU64,
 }
 
-/// What is known of the kinds that were listed.
+/// The sizes of the kinds that were listed.
 #[derive(Default)]
 pub struct Sizes(RwLock<HashMap<(String, String), Size>>);
 
 impl Sizes {
-    /// A list of all objects of a kind had so many, of so many bytes.
+    /// Notes the number and the bytes of all objects of a kind, as a list had them.
     pub fn listed(&self, definition: &Definition, objects: usize, bytes: usize) {
         let key = (definition.group.clone(), definition.plural.clone());
         let store = |size: &Size| {
@@ -44,7 +44,7 @@ impl Sizes {
         store(self.0.write().entry(key).or_default());
     }
 
-    /// The seats for a request, of a level with so many.
+    /// The seats for a request, of a level with `nominal` seats.
     pub fn seats(&self, info: &Info, query: &str, nominal: impl FnOnce() -> u32) -> u32 {
         let is_list = || {
             info.verb == "list"

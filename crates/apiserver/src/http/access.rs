@@ -1,11 +1,11 @@
-//! What the listener tells authenticators, and what they answer. Authorizers are in `auth`.
+//! The facts about a connection that the listener tells authenticators, and their answers. Authorizers are in `auth`.
 
 use std::sync::Arc;
 
 use api::status::StatusError;
 use futures::future::BoxFuture;
 
-/// What the listener knows about the connection; an extension of every request that came over the network. The listener
+/// The listener's facts about the connection; an extension of every request that came over the network. The listener
 /// has not verified the certificates: an authenticator does.
 pub use listener::Peer;
 

@@ -23,6 +23,14 @@ pub enum Body {
     /// Behind a lock that is never taken (only `get_mut`): it makes the body shareable, as futures of handlers demand.
     Stream(Mutex<BoxStream<'static, Result<Bytes, BoxError>>>),
     Network(hyper::body::Incoming),
+    /// Another body, with something that goes along until it is sent or given up.
+    With(Box<(Body, Box<dyn Along>)>),
+}
+
+/// A companion of a body. It is dropped with it.
+pub trait Along: Send + Sync {
+    /// A piece of this size is sent next.
+    fn piece(&mut self, bytes: usize);
 }
 
 impl Body {
@@ -32,6 +40,11 @@ impl Body {
 
     pub fn stream(stream: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Self {
         Body::Stream(Mutex::new(stream.boxed()))
+    }
+
+    #[must_use]
+    pub fn along(self, with: impl Along + 'static) -> Self {
+        Body::With(Box::new((self, Box::new(with))))
     }
 
     /// Takes any other body, such as the one of an in-process client.
@@ -140,6 +153,14 @@ impl http_body::Body for Body {
                 let next = ready!(Pin::new(incoming).poll_frame(cx));
                 Poll::Ready(next.map(|frame| frame.map_err(Into::into)))
             }
+            Body::With(both) => {
+                let (body, along) = &mut **both;
+                let next = ready!(Pin::new(body).poll_frame(cx));
+                if let Some(data) = next.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+                    along.piece(data.len());
+                }
+                Poll::Ready(next)
+            }
         }
     }
 
@@ -148,6 +169,7 @@ impl http_body::Body for Body {
             Body::Whole(bytes) => bytes.is_none(),
             Body::Stream(_) => false,
             Body::Network(incoming) => incoming.is_end_stream(),
+            Body::With(both) => both.0.is_end_stream(),
         }
     }
 
@@ -156,6 +178,7 @@ impl http_body::Body for Body {
             Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Body::Stream(_) => SizeHint::default(),
             Body::Network(incoming) => incoming.size_hint(),
+            Body::With(both) => both.0.size_hint(),
         }
     }
 }

@@ -23,18 +23,17 @@ use crate::{
         encoding::{self, Encoding, pretty},
         large,
         request::{Info, Served},
-        respond,
+        respond, timing,
         view::View,
         web::Web,
     },
-    pages::metrics::Labels,
+    pages::metrics::{load::Phase, requests::Running},
     router::{self, Router},
     state::State,
 };
 
 /// Answers a request; an error or a panic on the way becomes a response too.
 pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
-    let started = Instant::now();
     let state = &router.state;
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or("");
@@ -42,11 +41,11 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let served = Served { kinds: &kinds, registrations: &registrations };
     let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, served));
     waypoint::apiserver::request(&info.path);
+    let running = Running::begin(&state.metrics, &info, &parts);
     let origin = router.web.origin(&parts.headers);
     if let Some(mut response) = Web::preflight(&parts.method, origin.as_ref()) {
         router.web.headers(origin, response.headers_mut());
-        state.metrics.finished(&Labels::of(&info, response.status()), started.elapsed());
-        return response;
+        return running.answered(response, None);
     }
     router.web.leave(&parts);
     let head = parts.method == Method::HEAD;
@@ -58,10 +57,12 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let of_errors =
         if info.is_of_api() { Encoding::of_errors(state.encodings, &parts.headers) } else { Encoding::default() };
     let for_people = pretty::wanted(&info, query, &parts.headers);
-    let answering = state.auditor.as_ref().and_then(|_| parts.extensions.get::<Answering>().cloned());
+    let streams = state.auditor.is_some() || info.long_running();
+    let answering = parts.extensions.get::<Answering>().filter(|_| streams).cloned();
     let begun = Begun::of(&parts, state.auditor.is_some());
     let found = Found { begun, trail: OnceLock::new(), flow: OnceLock::new() };
-    let guarded = AssertUnwindSafe(limited(&router, parts, body, info, &found)).catch_unwind().await;
+    let work = timing::of(running.timing.clone(), limited(&router, parts, body, info, &found));
+    let guarded = AssertUnwindSafe(work).catch_unwind().await;
     let trail = found.trail.into_inner().unwrap_or_default();
     let (response, encoding) = match guarded {
         Ok(Ok(response)) => (response, encoding),
@@ -94,11 +95,10 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
             response.headers_mut().insert(name, value.clone());
         }
     }
-    state.metrics.finished(&Labels::of(&counted, response.status()), started.elapsed());
-    response
+    running.answered(response, answering.as_ref())
 }
 
-/// What is found out about a request on its way down, and needed on its way up.
+/// The facts about a request that are found on its way down, and needed on its way up.
 struct Found {
     begun: Begun,
     trail: OnceLock<Trail>,
@@ -125,7 +125,10 @@ async fn limited(
     let gate = (!internal).then(|| router.large.clone());
     match clock::timeout(timeout, large::guarded(gate, work)).await {
         Ok(result) => result,
-        Err(_) => Err(StatusError::timeout("Timeout: request did not complete within the allotted timeout")),
+        Err(_) => {
+            timing::broken_off();
+            Err(StatusError::timeout("Timeout: request did not complete within the allotted timeout"))
+        }
     }
 }
 
@@ -140,13 +143,18 @@ async fn authenticated(
     let (given, auditor) = (parts.extensions.get::<Arc<User>>().cloned(), &router.state.auditor);
     let user = match given {
         Some(user) => user,
-        None => match (router.state.places.authenticate(&*router.authenticator, &mut parts).await, auditor) {
-            (Err(error), Some(auditor)) if error.code == 401 => {
-                auditor.unauthenticated(&parts, &info, &found.begun, &error).await;
-                return Err(error);
+        None => {
+            let (metrics, began) = (&router.state.metrics, Instant::now());
+            let known = router.state.places.authenticate(&*router.authenticator, &mut parts).await;
+            metrics.access.identified(&metrics.all, known.as_deref(), began.elapsed());
+            match (known, auditor) {
+                (Err(error), Some(auditor)) if error.code == 401 => {
+                    auditor.unauthenticated(&parts, &info, &found.begun, &error).await;
+                    return Err(error);
+                }
+                (known, _) => known?,
             }
-            (known, _) => known?,
-        },
+        }
     };
     waypoint::apiserver::authenticate(&user.name);
     let trail = match auditor {
@@ -196,12 +204,20 @@ async fn authorized(
     }
     state.authorize(&Attributes::of(&user, &info), &trail).await?;
     waypoint::apiserver::authorize(&info.path);
-    let body = state.places.admit(&parts, body, &info, state.limits.body_bytes).await?;
+    let body = state.places.admit(&parts, body, &info, state.limits.body_bytes).await;
+    let body = body.inspect_err(turned_away)?;
+    let writes = !matches!(info.verb, "get" | "list" | "watch" | "head");
     let query = parts.uri.query().unwrap_or("").to_owned();
     let _seat = match state.fairness.as_ref().zip(flow) {
-        Some((fairness, flow)) => Some(fairness.seat(&flow, &user, &info, &query).await?),
+        Some((fairness, flow)) => {
+            let (_waiting, began) = (state.metrics.load.enter(Phase::Waiting, writes), Instant::now());
+            let seat = fairness.seat(&flow, &user, &info, &query).await;
+            timing::waited(began.elapsed());
+            Some(seat.inspect_err(turned_away)?)
+        }
         None => None,
     };
+    let _executing = (!info.long_running()).then(|| state.metrics.load.enter(Phase::Executing, writes));
     let Parts { mut headers, uri, extensions, .. } = parts;
     auth::credentials::strip(&mut headers);
     // HTTP/2 names the host in the URI.
@@ -210,4 +226,11 @@ async fn authorized(
     }
     waypoint::apiserver::route(&info.path);
     router.route(Call { state: state.clone(), info, user, trail, query, headers, extensions, body }).await
+}
+
+/// There was no room for a request. (One may say "too many" itself, about what it asks for.)
+fn turned_away(error: &StatusError) {
+    if error.code == 429 {
+        timing::broken_off();
+    }
 }

@@ -61,7 +61,7 @@ impl Gate {
     }
 }
 
-/// What one request has of the gate.
+/// The turn of one request at the gate.
 struct Turn {
     /// `None` for callers inside this process, who bound themselves.
     gate: Option<Arc<Gate>>,
@@ -107,7 +107,7 @@ pub(crate) async fn enter(bytes: usize) -> Result<(), StatusError> {
         turn.large.set(true);
         *turn.place.borrow_mut() = place;
     });
-    // What comes next belongs to a new step.
+    // The work that comes next belongs to a new step.
     tokio::task::yield_now().await;
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! From a connection to a handler and back: what a request is, who may have how much of the server, and the form of the
-//! answer. What an object is, and what a verb does to it, is not known here.
+//! answer. The nature of an object, and the effect of a verb on it, are not known here.
 
 pub mod access;
 pub mod body;
@@ -12,5 +12,6 @@ pub mod pieces;
 pub mod places;
 pub mod request;
 pub mod respond;
+pub mod timing;
 pub mod view;
 pub mod web;

@@ -113,7 +113,7 @@ fn manager_errors(manager: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What happens to the objects that depend on a deleted one.
+/// The fate of the objects that depend on a deleted one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
     Orphan,

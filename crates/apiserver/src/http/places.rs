@@ -33,7 +33,7 @@ const AUTHENTICATION: Duration = Duration::from_secs(10);
 /// Requests of whom it is not known yet who asks, in all and from one address.
 const UNKNOWN: (usize, usize) = (1024, 256);
 
-/// What one sort of users has.
+/// The numbers of one sort of users.
 struct Numbers {
     reads: usize,
     writes: usize,

@@ -25,7 +25,7 @@ pub struct Info {
     pub path: String,
     /// A Kubernetes verb for resources, else the method in lower case.
     pub verb: &'static str,
-    /// What serves the request, of a resource request.
+    /// The definition that serves a resource request.
     pub definition: Option<Arc<Definition>>,
     pub subresource: &'static str,
     /// The namespace of a namespaced object, or of a Namespace itself: its own.
@@ -68,7 +68,7 @@ pub struct Passed {
     pub method: Method,
     /// The raw path as far as the subresource: `/api/v1/nodes/n/proxy`. All of it, for another API server.
     pub base: String,
-    /// What follows it, raw: empty or beginning with a slash.
+    /// The path that follows it, raw: empty or beginning with a slash.
     pub rest: String,
 }
 
@@ -109,7 +109,7 @@ impl Info {
             None => info.read(method, path, query, served.kinds),
         };
         if let Err(refusal) = read {
-            // What was read so far describes nothing that exists: nobody decides or counts by it.
+            // The parts that were read so far describe nothing that exists: nobody decides or counts by them.
             info = Info { path: info.path, verb: method_verb(method), refusal: Some(refusal), ..Info::default() };
         }
         info
@@ -147,7 +147,7 @@ impl Info {
     }
 
     /// Reads a request for another API server, which reads it by the same rules: namespace, resource, name, subresource.
-    /// What it could read otherwise than is authorized here is refused.
+    /// A request that it could read otherwise than is authorized here is refused.
     fn read_remote(
         &mut self,
         method: &Method,
@@ -353,7 +353,8 @@ impl Info {
         let streams =
             |remote: &Remote| matches!(&*remote.subresource, "attach" | "exec" | "proxy" | "log" | "portforward");
         let passed = self.way() != Way::Own || self.remote.as_ref().is_some_and(streams);
-        self.is_resource() && (self.verb == "watch" || passed)
+        let profiles = self.path.starts_with("/debug/pprof/");
+        if self.is_resource() { self.verb == "watch" || passed } else { profiles }
     }
 }
 

@@ -57,6 +57,14 @@ pub fn rewritten(
     })
 }
 
+/// A page of metrics.
+pub fn metrics(page: String) -> Response {
+    let mut response = Response::new(page.into());
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
 /// An error as a response: a `Status`.
 pub fn error(error: &StatusError) -> Response {
     let code = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -25,7 +25,7 @@ use crate::{
     storage::object,
 };
 
-/// What comes with each row of a Table.
+/// The object that comes with each row of a Table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Include {
     None,
@@ -62,9 +62,8 @@ pub struct View {
 impl View {
     pub const OBJECT: View = View { form: Form::Object, meta_version: "v1", encoding: Encoding::Json };
 
-    /// What the `Accept` header asks for among the encodings that the server knows, the best alternative that it can make of a kind;
-    /// without one, of a page
-    /// about the API.
+    /// The view that the `Accept` header asks for among the encodings that the server knows, the best alternative that it can make
+    /// of a kind; without one, of a page about the API.
     pub fn negotiate(
         known: &[Encoding],
         headers: &HeaderMap,
@@ -82,7 +81,7 @@ impl View {
         clauses.iter().find_map(read).ok_or_else(|| not_acceptable(known, false))
     }
 
-    /// What the `Accept` header of a watch asks for: only some encodings can be streamed.
+    /// The view that the `Accept` header of a watch asks for: only some encodings can be streamed.
     pub fn negotiate_watch(
         known: &[Encoding],
         headers: &HeaderMap,
@@ -297,7 +296,7 @@ fn column_text(columns: &Value) -> String {
     format!("[{}]", each.collect::<Vec<_>>().join(","))
 }
 
-/// What stands before and after so many items of a list, in the encoding of the view.
+/// The bytes before and after this number of items of a list, in the encoding of the view.
 pub fn list_frame(definition: &Definition, view: View, metadata: &Value, items: usize) -> (Vec<u8>, Vec<u8>) {
     let (kind, api_version, last) = match view.form {
         Form::Object => (&*definition.list_kind, definition.api_version(), "items"),

@@ -1,5 +1,5 @@
-//! What the server was told about browsers and load balancers: whose pages may read its answers (CORS), that it is never
-//! spoken to without TLS (HSTS), and how often a connection is ended so that its client may come to another server (GOAWAY).
+//! The settings about browsers and load balancers: whose pages may read the server's answers (CORS), that it is never spoken
+//! to without TLS (HSTS), and how often a connection is ended so that its client may come to another server (GOAWAY).
 //!
 //! Upstream counterpart: apiserver/pkg/server/filters/{cors,hsts,goaway}.go.
 
@@ -86,7 +86,7 @@ impl Web {
     pub fn headers(&self, origin: Option<HeaderValue>, headers: &mut HeaderMap) {
         if let Some(origin) = origin {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-            // What is kept for one origin is not for another.
+            // An answer that is kept for one origin is not for another.
             headers.append(header::VARY, HeaderValue::from_static("Origin"));
             headers.extend(TO_ORIGIN.map(|(name, value)| (name, HeaderValue::from_static(value))));
         }
@@ -95,7 +95,7 @@ impl Web {
         }
     }
 
-    /// Ends the connection of one request in so many, once what is open there is answered.
+    /// Ends the connection of a share of the requests, once what is open there is answered.
     pub fn leave(&self, parts: &Parts) {
         if self.goaway > 0
             && parts.version == Version::HTTP_2

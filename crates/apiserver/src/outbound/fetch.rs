@@ -28,7 +28,7 @@ impl Fetcher {
         Ok(Fetcher(Dialer::tls(Arc::new(tls.map_err(|error| error.to_string())?))))
     }
 
-    /// What is at a URL, at most `limit` bytes of it.
+    /// The document at a URL, at most `limit` bytes of it.
     pub async fn get(&self, url: &str, bearer: Option<&str>, limit: usize) -> Result<Bytes, String> {
         let failed = |why: &str| format!("Get {url:?}: {why}");
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| failed(&error.to_string()))?;

@@ -17,7 +17,7 @@ use super::webhook::refused;
 
 /// A question ends within this time, unless its asker says another.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// A question that may be put again is put so often. Each pause is longer by half, and by a fifth at random.
+/// How often a question is put that may be put again. Each pause is longer by half, and by a fifth at random.
 const TRIES: u32 = 5;
 
 /// A server that a kubeconfig file names. Its URL is where questions go.

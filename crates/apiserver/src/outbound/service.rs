@@ -45,7 +45,7 @@ pub async fn resolve(
     let get = async |plural| objects.get(&*objects.definition("", plural)?, namespace, name).await;
     let service = get("services").await?;
     let port = port_name(&service, name, port)?;
-    // Endpoints are one object of a known name. Who keeps slices by hand has none.
+    // Endpoints are one object of a known name. A Service whose slices are kept by hand has none.
     let mut backends = match get("endpoints").await {
         Ok(endpoints) => backends(&endpoints, &port),
         Err(error) if error.code == 404 => Vec::new(),

@@ -1,5 +1,5 @@
 //! Webhooks asked over HTTPS. Where one is may be any address: whoever may write its configuration may have this server talk to
-//! it, as upstream. No credentials are sent. What one holds up or sends too much of ends with the request that asked it:
+//! it, as upstream. No credentials are sent. A webhook that holds a request up or sends too much ends with that request:
 //! questions have a deadline and a bounded answer.
 //!
 //! Upstream counterpart: apiserver/pkg/util/webhook and client-go/rest, whose errors are those of the answers here.
@@ -40,7 +40,7 @@ pub struct Webhooks {
     dialers: Mutex<HashMap<String, Arc<Dialer>>>,
 }
 
-/// What one is asked.
+/// The question to a webhook.
 pub struct Question<'q> {
     pub review: &'q Value,
     /// Everything is over by then; the webhook is told.
@@ -49,7 +49,7 @@ pub struct Question<'q> {
     pub late: &'static str,
     /// The answer has at most this many bytes.
     pub limit: usize,
-    /// Who asks, where that is told.
+    /// The asker, where that is told.
     pub agent: Option<&'static str>,
 }
 

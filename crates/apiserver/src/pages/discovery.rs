@@ -29,7 +29,7 @@ use crate::{
 /// Custom kinds have these priorities, of their group and of their version.
 const CUSTOM: (i64, i64) = (1000, 100);
 
-/// What is served: here, and by other API servers.
+/// The groups and kinds that are served: here, and by other API servers.
 struct Served {
     table: Arc<KindTable>,
     registrations: Arc<Registrations>,
@@ -229,7 +229,7 @@ fn aggregate(call: &Call, version: &'static str, core_group: bool) -> Response {
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items,
     });
     let document = encode::text(&schema::of_kind("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"), &document);
-    let hash: String = Sha512::digest(&document).iter().map(|b| format!("{b:02X}")).collect();
+    let hash = base16ct::upper::encode_string(&Sha512::digest(&document));
     let etag = format!("\"{hash}\"");
     let known = call.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let mut response = respond::json(StatusCode::OK, document);

@@ -6,6 +6,7 @@ use api::rules::url::query_pairs;
 use clock::{Duration, Instant};
 use futures::{FutureExt, future::BoxFuture};
 use http::StatusCode;
+use meter::{Metric, Metrics, process};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -13,15 +14,23 @@ use crate::{
     storage::object_store::ObjectStore,
 };
 
-/// What was found, and when.
+static RESULT: Metric =
+    Metric::gauge("kubernetes_healthcheck", "[STABLE] This metric records the result of a single healthcheck.");
+static RESULTS: Metric =
+    Metric::counter("kubernetes_healthchecks_total", "[STABLE] This metric records the results of all healthcheck.");
+
+/// The result of a check, and its time.
 type Known = Option<(Instant, Result<(), String>)>;
 
 type Check = Arc<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 /// A check that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What was found holds for so long: anybody may ask, and the store is to do other work too.
+/// The time for which a result holds: anybody may ask, and the store is to do other work too.
 const HOLDS: Duration = Duration::from_millis(500);
+
+/// The number of excluded names that are told to be no check's.
+const NAMES: usize = 32;
 
 /// Which of the endpoints a check counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +44,8 @@ pub enum Counts {
 #[derive(Clone, Default)]
 pub struct Checks {
     checks: Vec<(String, Counts, Check)>,
+    /// How those ended that somebody asked for.
+    ends: Arc<Metrics>,
 }
 
 impl Checks {
@@ -56,7 +67,8 @@ impl Checks {
         };
         Checks::default()
             .with("log", Counts::Everywhere, || Ok(()))
-            .with_slow("etcd", Counts::Everywhere, store)
+            .with_slow("etcd", Counts::Everywhere, store.clone())
+            .with_slow("etcd-readiness", Counts::Ready, store)
             .with_slow("informer-sync", Counts::Ready, caches)
     }
 
@@ -106,6 +118,17 @@ impl Checks {
         self.checks.extend(others.checks);
     }
 
+    /// The page of what checks found: `/metrics/slis`.
+    pub fn slis(&self) -> String {
+        self.ends.render() + &process::started_page()
+    }
+
+    fn ended(&self, name: &str, endpoint: &str, well: bool) {
+        let status = if well { "success" } else { "error" };
+        self.ends.set(&RESULT, &[("name", name), ("type", endpoint)], f64::from(u8::from(well)));
+        self.ends.count(&RESULTS, &[("name", name), ("status", status), ("type", endpoint)]);
+    }
+
     /// All checks by name, each with what is wrong.
     pub async fn results(&self) -> Vec<(&str, Result<(), String>)> {
         futures::future::join_all(self.checks.iter().map(async |(name, _, check)| (name.as_str(), check().await))).await
@@ -136,14 +159,18 @@ impl Checks {
                 _ => {}
             }
         }
-        let mut report = "[+]ping ok\n".to_owned();
+        let mut report = String::new();
         let mut failed = false;
-        for (name, _, check) in relevant() {
-            if excluded.contains(name) {
+        let ping: Check = Arc::new(|| std::future::ready(Ok(())).boxed());
+        for (name, check) in std::iter::once(("ping", &ping)).chain(relevant().map(|(name, _, c)| (name.as_str(), c))) {
+            if excluded.iter().any(|excluded| excluded == name) {
                 let _ = writeln!(report, "[+]{name} excluded: ok");
+                excluded.retain(|excluded| excluded != name);
                 continue;
             }
-            match check().await {
+            let found = check().await;
+            self.ended(name, endpoint, found.is_ok());
+            match found {
                 Ok(()) => {
                     let _ = writeln!(report, "[+]{name} ok");
                 }
@@ -153,6 +180,13 @@ impl Checks {
                     let _ = writeln!(report, "[-]{name} failed: reason withheld");
                 }
             }
+        }
+        if !excluded.is_empty() {
+            excluded.sort();
+            excluded.dedup();
+            let names: Vec<String> = excluded.iter().take(NAMES).map(|name| format!("{name:?}")).collect();
+            let names = names.join(",");
+            let _ = writeln!(report, "warn: some health checks cannot be excluded: no matches for {names}");
         }
         Some(match (failed, verbose) {
             (true, _) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{report}{endpoint} check failed\n")),
@@ -202,8 +236,24 @@ mod tests {
         let (code, text) = ask(&checks, "/readyz", "exclude=etcd&verbose").await;
         assert_eq!((code, text.as_str()), (200, "[+]ping ok\n[+]etcd excluded: ok\nreadyz check passed\n"));
         clock::sleep(HOLDS).await;
+        let told = checks.slis();
+        for line in [
+            r#"kubernetes_healthcheck{name="etcd",type="readyz"} 0"#,
+            r#"kubernetes_healthchecks_total{name="etcd",status="error",type="readyz"} 50"#,
+            r#"kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 51"#,
+        ] {
+            assert!(told.lines().any(|one| one == line), "{line} in {told}");
+        }
         ask(&checks, "/healthz", "").await;
         assert_eq!(asked.load(Ordering::Relaxed), 2, "an old answer does not hold for ever");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_check_cannot_be_excluded() {
+        let checks = Checks::default().with("log", Counts::Everywhere, || Ok(()));
+        let (code, text) = ask(&checks, "/livez", "verbose&exclude=log&exclude=b%22&exclude=a&exclude=a").await;
+        let warning = "warn: some health checks cannot be excluded: no matches for \"a\",\"b\\\"\"\n";
+        assert_eq!((code, text), (200, format!("[+]ping ok\n[+]log excluded: ok\n{warning}livez check passed\n")));
     }
 
     #[tokio::test]

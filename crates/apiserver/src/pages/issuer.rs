@@ -1,5 +1,5 @@
-//! What others need to check the tokens of service accounts: `/.well-known/openid-configuration`, and the public keys at
-//! `/openid/v1/jwks`. RBAC says who may read them, as for every path.
+//! The documents that others need to check the tokens of service accounts: `/.well-known/openid-configuration`, and the
+//! public keys at `/openid/v1/jwks`. RBAC says who may read them, as for every path.
 
 use std::{collections::BTreeSet, net::SocketAddr};
 

@@ -1,5 +1,5 @@
-//! `/openapi/v2` and `/openapi/v3`: made on the first request, then kept. What other API servers serve is in them too; their own
-//! documents of version 3 are passed on by `special/aggregated.rs`.
+//! `/openapi/v2` and `/openapi/v3`: made on the first request, then kept. The kinds of other API servers are in them too; their
+//! own documents of version 3 are passed on by `special/aggregated.rs`.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -49,7 +49,7 @@ impl Documents {
             return Some(document.clone());
         }
         let bytes = Bytes::from(make()?);
-        let hash: String = Sha512::digest(&bytes).iter().map(|b| format!("{b:02X}")).collect();
+        let hash = base16ct::upper::encode_string(&Sha512::digest(&bytes));
         let document = (bytes, format!("\"{hash}\""));
         kept.documents.insert(name.to_owned(), document.clone());
         Some(document)

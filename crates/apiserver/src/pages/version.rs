@@ -6,8 +6,15 @@ use api::{
     schema::{self, Type},
 };
 use json::json;
+use meter::{Metric, labels, told};
 
-/// What the program was built from.
+static BUILD: Metric = Metric::gauge(
+    "kubernetes_build_info",
+    "[ALPHA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go \
+     version, and compiler from which Kubernetes was built, and platform on which it is running.",
+);
+
+/// The source that the program was built from.
 #[derive(Debug, Clone, Copy)]
 pub struct Build {
     /// The commit of the source; empty where that was not known.
@@ -30,11 +37,28 @@ pub fn page(build: &Build) -> String {
     String::from_utf8(encode::text(ty, &info(build))).unwrap_or_default()
 }
 
-/// What follows the plus sign is ours.
+/// The same for `/metrics`.
+pub fn metrics(build: &Build) -> String {
+    let info = info(build);
+    let text = |field| info[field].as_str().unwrap_or("");
+    let pairs = [
+        ("build_date", text("buildDate")),
+        ("compiler", text("compiler")),
+        ("git_commit", text("gitCommit")),
+        ("git_tree_state", text("gitTreeState")),
+        ("git_version", text("gitVersion")),
+        ("go_version", text("goVersion")),
+        ("major", text("major")),
+        ("minor", text("minor")),
+        ("platform", text("platform")),
+    ];
+    told(&BUILD, [(labels(&pairs), 1.0)])
+}
+
+/// The version information, of which the part behind the plus sign is ours.
 fn info(build: &Build) -> Value {
     let version = api::KUBERNETES_VERSION;
-    let (major, minor) = version.trim_start_matches('v').split_once('.').unwrap_or_default();
-    let minor = minor.split('.').next().unwrap_or_default();
+    let (major, minor) = api::release();
     let arch = api::rules::platform::architecture(std::env::consts::ARCH);
     json!({
         "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,

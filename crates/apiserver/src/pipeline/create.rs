@@ -174,7 +174,7 @@ impl Request {
         mut warnings: Vec<String>,
     ) -> Result<Written, StatusError> {
         let definition = &*self.definition;
-        // What is allocated stands in the spec.
+        // An allocation stands in the spec.
         let asked = self.call.state.allocation(definition).map(|_| object["spec"].clone());
         for _ in 0..ATTEMPTS {
             match self.finish_create(object, attributes, &mut warnings).await? {
@@ -188,7 +188,7 @@ impl Request {
         Err(StatusError::internal("others were always faster to take what was allocated to the object"))
     }
 
-    /// What follows on mutating admission; gives the object back when it cannot have what was allocated to it.
+    /// The steps after mutating admission; gives the object back when it cannot have what was allocated to it.
     async fn finish_create(
         &self,
         mut object: Value,

@@ -46,7 +46,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     }
 }
 
-/// What became of the object.
+/// The fate of the object.
 pub(crate) enum Deleted {
     /// It left the store. Kinds with graceful deletion answer with the object, the others with a `Status`.
     Gone { last: Value, graceful: bool },
@@ -76,7 +76,7 @@ pub(crate) struct Deletion<'a> {
     pub state: &'a State,
     pub definition: &'a Definition,
     pub options: &'a DeleteOptions,
-    /// Whose deletion admission is asked about. Without a user it is not asked: it has let the write through that this
+    /// The user whose deletion admission is asked about. Without one it is not asked: it has let the write through that this
     /// deletion is a part of.
     pub user: Option<(&'a User, &'a Trail)>,
     /// The object is deleted with others, and the request does not name it.

@@ -125,7 +125,7 @@ impl Request {
         self.read(range, &prefix, &filter, options).await
     }
 
-    /// What a list of everything finds tells how large the next one will be.
+    /// A list of everything tells how large the next one will be.
     fn remember(&self, options: &ListOptions, found: &Found) {
         let info = &self.call.info;
         let all = info.namespace.is_empty() && info.label_selector.is_empty() && info.field_selector.is_empty();

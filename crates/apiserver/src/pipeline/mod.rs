@@ -23,11 +23,19 @@ use api::{
     write::versions::Versions,
 };
 
+use meter::Metric;
+
 use crate::{
     call::Call,
     http::{body::Response, respond},
 };
 use request::Request;
+
+static DEPRECATED: Metric = Metric::gauge(
+    "apiserver_requested_deprecated_apis",
+    "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and \
+     removed_release.",
+);
 
 /// Serves a request for a resource that is not special.
 pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
@@ -36,9 +44,19 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
     let request = Request { call, definition, target, versions };
     let Some(warning) = request.definition.deprecated.clone() else { return answer(request).await };
     request.call.trail.annotate("k8s.io/deprecated", "true");
-    if let Some(release) = removed_release(&warning) {
+    let release = removed_release(&warning);
+    if let Some(release) = release {
         request.call.trail.annotate("k8s.io/removed-release", release);
     }
+    let Definition { group, version, plural, .. } = &*request.definition;
+    let labels: [(&str, &str); 5] = [
+        ("group", group),
+        ("version", version),
+        ("resource", plural),
+        ("subresource", request.call.info.subresource),
+        ("removed_release", release.unwrap_or("")),
+    ];
+    request.call.state.metrics.all.set(&DEPRECATED, &labels, 1.0);
     let mut response = answer(request).await?;
     respond::warn(&mut response, &[warning]);
     Ok(response)

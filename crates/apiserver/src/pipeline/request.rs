@@ -27,7 +27,7 @@ pub struct Request {
     pub call: Call,
     pub definition: Arc<Definition>,
     pub target: Target,
-    /// What is known of the object in the kind's other versions, where a webhook converts.
+    /// The views of the object in the kind's other versions, where a webhook converts.
     pub versions: Option<Versions>,
 }
 

@@ -1,11 +1,6 @@
 //! watch: changes as they happen, from a revision on, or from now with the present objects first.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-    vec,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration, vec};
 
 use api::status::StatusError;
 use bytes::Bytes;
@@ -26,7 +21,6 @@ use crate::{
         places::Beginning,
         view::{self, View},
     },
-    pages::metrics::Metrics,
     storage::{
         conversion::Conversions,
         error::{store_error, too_large_version},
@@ -54,7 +48,7 @@ pub async fn run(request: Request) -> Result<Response, StatusError> {
     let scope = request.scope(&options, view)?;
     let lines = match request.begin(&options, scope).await {
         Ok(lines) => lines,
-        // What is wrong with the revision is an event of the watch, as from upstream's cache.
+        // An error of the revision is an event of the watch, as from upstream's cache.
         Err(error) if error.code == 410 => return Ok(stream(view.encoding, Body::from(view::error(view, &error)))),
         Err(error) => return Err(error),
     };
@@ -137,9 +131,9 @@ impl Request {
             None => limit + Duration::from_millis(clock::random_range(0..limit.as_millis().max(1) as u64)),
         };
         let deadline = Instant::now() + timeout;
-        let (rest, _open) = (VecDeque::new(), Open::new(state.metrics.clone()));
+        let rest = VecDeque::new();
         let conversions = objects.conversions.clone();
-        Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, conversions, _open })
+        Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, conversions })
     }
 }
 
@@ -164,7 +158,7 @@ fn expired(error: StoreError) -> StatusError {
     }
 }
 
-/// What comes before the events that are dispatched. It becomes text piece by piece as the client takes it.
+/// The events before those that are dispatched. It becomes text piece by piece as the client takes it.
 enum Before {
     /// The objects there are, as ADDED events, and the bookmark that ends them if it was asked for.
     /// `waiting` are still as they are stored.
@@ -263,22 +257,6 @@ fn line(scope: &WatchScope, event: &Event) -> Option<Vec<u8>> {
     Some(view::event(definition, scope.view, kind, entry, event.revision))
 }
 
-/// Counts a watch among the long-running requests while it is open.
-struct Open(Arc<Metrics>);
-
-impl Open {
-    fn new(metrics: Arc<Metrics>) -> Self {
-        metrics.long_running.fetch_add(1, Ordering::Relaxed);
-        Open(metrics)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.long_running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A buffer with those that wait behind it, if there are any: a watcher that lags is woken less often.
 fn together(first: Bytes, waiting: &mut tokio::sync::mpsc::Receiver<Bytes>) -> Bytes {
     if first.len() >= FRAME {
@@ -298,14 +276,13 @@ fn together(first: Bytes, waiting: &mut tokio::sync::mpsc::Receiver<Bytes>) -> B
 struct Lines {
     /// `None` once the client has it.
     start: Option<Start>,
-    /// What is left when the watch has ended.
+    /// The lines that are left when the watch has ended.
     rest: VecDeque<Bytes>,
     /// `None` once the watch has ended.
     subscription: Option<Subscription>,
     deadline: Instant,
     scope: WatchScope,
     conversions: Arc<Conversions>,
-    _open: Open,
 }
 
 impl Lines {

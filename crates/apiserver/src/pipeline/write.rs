@@ -1,4 +1,4 @@
-//! What creates, updates and patches share: admission, allocation, validation, and the answer.
+//! The common steps of creates, updates and patches: admission, allocation, validation, and the answer.
 
 use api::{
     Value,
@@ -27,7 +27,7 @@ const ROUNDS: usize = 64;
 /// The result of a write.
 pub(super) enum Outcome {
     Stored(Entry),
-    /// What would be stored (in a dry run), or what was stored last (of an object that is gone).
+    /// The object that would be stored (in a dry run), or that was stored last (when it is gone).
     Tried(Value),
 }
 

@@ -18,6 +18,7 @@ use crate::{
     http::{
         access::Peer,
         body::{Body, BoxError, Response},
+        timing,
     },
     outbound::dialer::why,
 };
@@ -38,7 +39,7 @@ pub async fn pass(call: Call) -> Result<Response, StatusError> {
         return Ok(text(StatusCode::LOOP_DETECTED, "the request has been here before"));
     }
     if !registration.available {
-        return Ok(text(StatusCode::SERVICE_UNAVAILABLE, "service unavailable"));
+        return Ok(unavailable("service unavailable"));
     }
     let dialer = match state.aggregator.dialer(&backend.trust) {
         Ok(dialer) => dialer,
@@ -48,7 +49,7 @@ pub async fn pass(call: Call) -> Result<Response, StatusError> {
         Ok(to) => to,
         Err(error) => {
             tracing::debug!(name = registration.name, %error, "an API server's address is not known");
-            return Ok(text(StatusCode::SERVICE_UNAVAILABLE, "service unavailable"));
+            return Ok(unavailable("service unavailable"));
         }
     };
     let upgrade = is_upgrade(&call.headers);
@@ -79,7 +80,7 @@ fn request(
     let Call { state, info, user, query, trail, mut headers, extensions, body } = call;
     let passed = info.passed.as_ref().ok_or_else(|| StatusError::internal("the request is not to be passed on"))?;
     let path = if query.is_empty() { passed.base.clone() } else { format!("{}?{query}", passed.base) };
-    // What the client counts among the headers of its connection is taken out first: the user's name must not be.
+    // A header that the client counts among those of its connection is taken out first: the user's name must not be.
     let protocol = upgrade.then(|| headers.remove(header::UPGRADE)).flatten();
     strip_hop_by_hop(&mut headers);
     if let Some(protocol) = protocol {
@@ -163,7 +164,12 @@ fn ending(body: Incoming, until: Instant) -> Body {
 }
 
 fn unreached(why: &str) -> Response {
-    text(StatusCode::SERVICE_UNAVAILABLE, &format!("error trying to reach service: {why}"))
+    unavailable(&format!("error trying to reach service: {why}"))
+}
+
+fn unavailable(why: &str) -> Response {
+    timing::broken_off();
+    text(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 /// An error in plain text, as upstream's aggregator gives them.

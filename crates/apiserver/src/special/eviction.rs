@@ -36,7 +36,7 @@ pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
     let eviction = admitted(&call, (&definition, name), eviction, &options, |_| Ok(())).await?;
     let entry = objects.entry(&definition, namespace, name).await?;
     let pod = storage::object::of_entry(&definition, &entry);
-    // What the delete would refuse is refused before a budget is charged for it.
+    // An eviction whose delete would be refused is refused before a budget is charged for it.
     let mut wanted = DeleteOptions::of(eviction.get("deleteOptions").unwrap_or(&Value::Null))?;
     wanted.dry_run |= options.dry_run;
     wanted.uid.get_or_insert_with(|| meta::uid(&pod).to_owned());

@@ -1,5 +1,5 @@
 //! Resources and subresources that the verbs of the pipeline do not cover: reviews, bindings, evictions, tokens, and
-//! connections to nodes, and kinds that are made when they are read. What an ordinary kind does differently belongs in its declaration, not here.
+//! connections to nodes, and kinds that are made when they are read. The differences of an ordinary kind belong in its declaration, not here.
 
 pub mod aggregated;
 mod binding;
@@ -25,7 +25,7 @@ use table::Specials;
 pub(crate) use object::set_condition;
 use token::Issuer;
 
-/// What the specials need besides the state.
+/// The parts that the specials need besides the state.
 pub struct Parts {
     pub authentication: Arc<Authentication>,
     pub tokens: Arc<Issuer>,

@@ -18,7 +18,7 @@ pub async fn body(
     kind: &str,
 ) -> Result<(Value, WriteOptions), StatusError> {
     let options = WriteOptions::parse(&call.query, "CreateOptions", call.header(header::USER_AGENT))?;
-    // What is no stored object has no other form, such as a Table.
+    // An object that is not stored has no other form, such as a Table.
     View::negotiate(call.state.encodings, &call.headers, "", None)?;
     let media_type = call.header(header::CONTENT_TYPE).to_owned();
     let bytes = call.read_body().await?;
@@ -51,7 +51,7 @@ pub fn set_condition(object: &mut Value, mut condition: Value) {
     }
 }
 
-/// Sends the object of a subresource through admission, as a create. What plugins made of it is checked before others see it.
+/// Sends the object of a subresource through admission, as a create. A change by plugins is checked before others see it.
 pub async fn admitted(
     call: &Call,
     (definition, name): (&Definition, &str),

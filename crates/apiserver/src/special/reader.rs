@@ -24,7 +24,7 @@ pub trait Reader: Send + Sync + 'static {
     /// Goes with every answer.
     const WARNING: Option<&'static str> = None;
 
-    /// The objects of the namespace that is asked for, or of all. What the filter leaves out may be among them.
+    /// The objects of the namespace that is asked for, or of all. Objects that the filter leaves out may be among them.
     fn list(&self, call: &Call, filter: &Filter) -> impl Future<Output = Result<Vec<Value>, StatusError>> + Send;
 
     /// The object of the name that is asked for.

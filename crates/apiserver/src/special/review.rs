@@ -173,7 +173,7 @@ fn attributes<'a>(user: &'a User, wanted: &'a Value, selectors: &'a Selectors) -
 struct Selectors {
     fields: Vec<FieldRequirement>,
     labels: Vec<Requirement>,
-    /// What is passed over, as the answer says it.
+    /// The selectors that are passed over, as the answer says it.
     ignored: Vec<&'static str>,
 }
 
@@ -247,7 +247,7 @@ fn label_requirement(one: &Value) -> Option<Requirement> {
     check_requirement(&requirement).is_ok().then_some(requirement)
 }
 
-/// What is wrong with the selectors of a question. Operators that are not known are passed over later: a client may be newer.
+/// The errors of the selectors of a question. Operators that are not known are passed over later: a client may be newer.
 fn selectors_invalid(wanted: &Value, path: &Path) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for name in ["fieldSelector", "labelSelector"] {

@@ -14,7 +14,8 @@ use crate::{call::Call, http::body::Response};
 
 const MINIMUM_SECONDS: i64 = 600;
 const MAXIMUM_SECONDS: i64 = 1 << 32;
-/// What the ServiceAccount admission plugin asks for: such a token lives longer, because some clients don't reload it.
+/// The lifetime that the ServiceAccount admission plugin asks for: such a token lives longer, because some clients
+/// don't reload it.
 const PROJECTED_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 

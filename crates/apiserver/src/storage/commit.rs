@@ -118,7 +118,7 @@ impl<'a> Swap<'a> {
         StatusError::not_found(&self.definition.group, &self.definition.plural, self.name())
     }
 
-    /// What the next commit takes and gives back.
+    /// Sets the companions that the next commit takes and gives back.
     pub fn bring(&mut self, with: Option<Box<dyn Companions>>) {
         self.with = with;
     }

@@ -1,5 +1,5 @@
-//! Objects of kinds that a webhook converts, on their way out of the store and into it. Who reads entries of such a kind
-//! sees them through [`Conversions::shown`], in the version that was asked for; all other kinds pass untouched.
+//! Objects of kinds that a webhook converts, on their way out of the store and into it. A reader of entries of such a
+//! kind sees them through [`Conversions::shown`], in the version that was asked for; all other kinds pass untouched.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ use store::{Entry, Event};
 
 use crate::storage::object;
 
-/// One question is about at most so many objects, and about so many bytes of them.
+/// The most objects that one question is about, and the most bytes of them.
 const OBJECTS: usize = 500;
 const BYTES: usize = 2 << 20;
 
@@ -160,7 +160,7 @@ impl Conversions {
         }
     }
 
-    /// What a write wants to know of its object.
+    /// The view of its object that a write asks for.
     pub async fn seen(&self, webhook: &dyn Webhook, question: &Question) -> Result<Value, StatusError> {
         self.between_versions(webhook, question.object.clone(), &question.version).await
     }

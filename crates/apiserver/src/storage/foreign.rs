@@ -15,8 +15,8 @@ use bytes::Bytes;
 
 use super::object;
 
-/// The value as text, if it is an object in protobuf of a kind that is known, or one in CBOR. What else upstream keeps in its
-/// store (its servers' leases, allocations) passes as it is: nobody here reads it.
+/// The value as text, if it is an object in protobuf of a kind that is known, or one in CBOR. The other values that upstream
+/// keeps in its store (its servers' leases, allocations) pass as they are: nobody here reads them.
 pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
     if value.starts_with(cbor::SELF_DESCRIBED) {
         let object = cbor::read(value).map_err(|malformed| malformed.to_string())?;

@@ -117,7 +117,7 @@ impl Informer {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// What is kept of an entry.
+    /// The part that is kept of an entry.
     fn take(&self, entry: &Entry) -> Arc<Value> {
         let Some(handler) = &self.handler else {
             return Arc::new(object::without_managers(&self.definition, entry));

@@ -1,4 +1,4 @@
-//! What is served: the built-in kinds and, at run time, custom ones.
+//! The kinds that are served: the built-in ones and, at run time, custom ones.
 
 use std::sync::Arc;
 

@@ -16,9 +16,10 @@ const AT_ONCE: usize = 64;
 
 /// Reads from live copies where there are some, and else from the store.
 ///
-/// A copy lags the store by milliseconds. What it does not have is looked up in the store, so that nothing that exists
-/// is missed; what was deleted in these milliseconds is still found. That is no weaker than the rest: an accepted token
-/// is believed for ten seconds, and upstream's token checks and admission read from informers in this way too.
+/// A copy lags the store by milliseconds. An object that it does not have is looked up in the store, so that nothing
+/// that exists is missed; one that was deleted in these milliseconds is still found. That is no weaker than the rest:
+/// an accepted token is believed for ten seconds, and upstream's token checks and admission read from informers in this
+/// way too.
 pub struct Loopback {
     objects: Arc<ObjectStore>,
     informers: Vec<Arc<Informer>>,
@@ -127,7 +128,7 @@ impl Loopback {
         self.list_in(&*self.objects.definition(group, plural)?, namespace).await
     }
 
-    /// The same in the version of the definition.
+    /// All objects of a kind, in the version of the definition.
     pub async fn list_in(&self, definition: &Definition, namespace: &str) -> Result<Vec<Arc<Value>>, StatusError> {
         if let Some(informer) = self.informer_in(definition) {
             return Ok(if namespace.is_empty() { informer.all() } else { informer.all_in(namespace) });
@@ -143,7 +144,7 @@ impl Loopback {
     }
 }
 
-/// What is not there is no error.
+/// A missing object is no error.
 fn found<T>(read: Result<T, StatusError>) -> Result<Option<T>, StatusError> {
     match read {
         Ok(object) => Ok(Some(object)),

@@ -9,6 +9,7 @@ pub mod foreign;
 pub mod informer;
 pub mod kinds;
 pub mod loopback;
+pub mod measured;
 pub mod object;
 pub mod object_store;
 pub mod recent;

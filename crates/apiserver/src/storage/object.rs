@@ -46,14 +46,17 @@ pub fn encode_as(kind: &str, group: &str, version: &str, object: &Value) -> Vec<
 
 /// An object in the version of `definition` as it is stored.
 pub fn encode_in_version(definition: &Definition, object: &Value) -> Vec<u8> {
-    let names = (&*definition.kind, &*definition.group, &*definition.version);
-    text(names, order(definition, None), object, &["resourceVersion"])
+    in_version(definition, object, &["resourceVersion"])
 }
 
 /// An object in the version of `definition` as it is served.
 pub fn encode_served(definition: &Definition, object: &Value) -> Vec<u8> {
+    in_version(definition, object, &[])
+}
+
+fn in_version(definition: &Definition, object: &Value, without: &[&str]) -> Vec<u8> {
     let names = (&*definition.kind, &*definition.group, &*definition.version);
-    text(names, order(definition, None), object, &[])
+    text(names, order(definition, None), object, without)
 }
 
 /// The type by which the fields of an object are put in order. Upstream knows the fields of a custom kind by their names only.
@@ -139,8 +142,8 @@ fn metadata_at(bytes: &[u8]) -> Option<usize> {
     (!head[1..at].contains(&b'{')).then_some(at + METADATA.len())
 }
 
-/// How long the fields are, of these of metadata, that stand before the resourceVersion. What is not in their order, as that of
-/// custom objects that others stored, follows it.
+/// How long the fields are, of these of metadata, that stand before the resourceVersion. A field that is not in their order, as
+/// that of custom objects that others stored, follows it.
 fn identity(metadata: &[u8]) -> usize {
     let mut end = 0;
     for field in IDENTITY {
@@ -223,7 +226,8 @@ pub fn served(bytes: &[u8], revision: Revision) -> Vec<u8> {
     out
 }
 
-/// What is stored in these bytes. The server wrote them, so that they are JSON; a store that was tampered with shows nothing.
+/// The object that is stored in these bytes. The server wrote them, so that they are JSON; a store that was tampered with
+/// shows nothing.
 pub fn stored(bytes: &[u8]) -> Value {
     std::str::from_utf8(bytes).ok().and_then(|text| json::parse(text).ok()).unwrap_or_default()
 }
@@ -248,7 +252,7 @@ pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
     object
 }
 
-/// The same without `metadata.managedFields`, for what is looked at and never written back.
+/// The object of an entry without `metadata.managedFields`, to be looked at and never written back.
 pub fn without_managers(definition: &Definition, entry: &Entry) -> Value {
     let mut object: Value = api::object::without_managers(&entry.value).unwrap_or_default();
     set_revision(&mut object, entry.modified);

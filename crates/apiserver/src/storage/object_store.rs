@@ -18,6 +18,7 @@ use crate::{
         error::store_error,
         informer::{EventHandler, Informer},
         kinds::Kinds,
+        measured::Measured,
         object,
         recent::Recent,
         strategy,
@@ -29,6 +30,8 @@ use crate::{
 pub struct ObjectStore {
     pub store: Arc<dyn Store>,
     pub kinds: Arc<Kinds>,
+    /// The metrics of `store`.
+    pub measured: Arc<Measured>,
     pub watches: Arc<WatchDispatch>,
     pub(crate) conversions: Arc<Conversions>,
     recent: Arc<Recent>,
@@ -43,8 +46,17 @@ impl ObjectStore {
     /// Begins to read the changes of a store.
     pub async fn with_kinds(store: Arc<dyn Store>, kinds: Kinds) -> store::Result<Arc<ObjectStore>> {
         let kinds = Arc::new(kinds);
+        let measured = Arc::new(Measured::new(store, kinds.clone()));
+        let store: Arc<dyn Store> = measured.clone();
         let watches = WatchDispatch::start(store.clone(), kinds.clone()).await?;
-        Ok(Arc::new(ObjectStore { store, kinds, watches, conversions: Arc::default(), recent: Arc::default() }))
+        Ok(Arc::new(ObjectStore {
+            store,
+            kinds,
+            measured,
+            watches,
+            conversions: Arc::default(),
+            recent: Arc::default(),
+        }))
     }
 
     /// The definition of a resource in any version, preferably the stored one. Built-in names are always known, also where the

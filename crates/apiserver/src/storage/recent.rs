@@ -1,5 +1,5 @@
-//! Objects that were written a moment ago, as trees. What follows a write at once (a binding after a create, the node
-//! authorizer after both) would otherwise read the bytes again that were made of the tree just before.
+//! Objects that were written a moment ago, as trees. A reader that comes at once after a write (a binding after a
+//! create, the node authorizer after both) would otherwise read the bytes again that were made of the tree just before.
 //!
 //! A tree is found by its key and by the bytes that were made of it. The same bytes are the same object, whatever came
 //! of the write: one that failed leaves a tree that nobody finds, and no order between writers and readers matters.
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use store::Entry;
 
-/// So many trees are kept at most; a later one takes the place of another.
+/// The most trees that are kept; a later one takes the place of another.
 const PLACES: usize = 512;
 /// Larger objects are not kept.
 const BYTES_MAX: usize = 16 << 10;
@@ -59,7 +59,7 @@ impl Recent {
         Some(Self::right(definition, entry, place.as_ref()?)?.object.clone())
     }
 
-    /// The same for one who changes it: the tree goes from here, so that it need not be copied.
+    /// The tree for a caller who changes it: it goes from here, so that it need not be copied.
     pub fn take(&self, definition: &Definition, entry: &Entry) -> Option<Value> {
         let mut place = self.place(&entry.key).lock();
         Self::right(definition, entry, place.as_ref()?)?;

@@ -55,7 +55,7 @@ enum Run {
     Twice,
 }
 
-/// What came of a write that was let through.
+/// The outcome of a write that was let through.
 pub struct Told {
     pub object: Value,
     pub warnings: Vec<String>,

@@ -71,6 +71,7 @@ impl Scene {
             limits,
             audit: None,
             build: crate::pages::version::Build::default(),
+            debugging: Default::default(),
             features: Default::default(),
             runtime_config: Default::default(),
         };
@@ -271,6 +272,10 @@ async fn availability_follows_the_service_and_the_server() {
     let metrics = scene.say("GET /metrics", json!(null)).await.text;
     assert!(metrics.contains("\naggregator_unavailable_apiservice{name=\"v1.a.io\"} 1\n"));
     assert!(metrics.contains("\naggregator_unavailable_apiservice{name=\"v1.apps\"} 0\n"));
+    let fell = "aggregator_unavailable_apiservice_total{name=\"v1.a.io\",reason=\"FailedDiscoveryCheck\"} 1\n";
+    assert!(metrics.contains(fell), "{metrics}");
+    let broken_off = metrics.lines().find(|line| line.starts_with("apiserver_request_terminations_total{code=\"503\""));
+    assert!(broken_off.is_some_and(|line| line.ends_with(" 1")), "{metrics}");
     scene.until("stale", async || scene.discovered("a.io").await["versions"][0]["freshness"] == "Stale").await;
     *extension.mood.lock() = StatusCode::OK;
     scene.until_condition("v1.a.io", "True Passed: ").await;
@@ -341,7 +346,7 @@ async fn local_groups_are_listed_and_the_own_metrics_give_way() {
     scene.ok(&format!("DELETE {SERVICES}/v1beta1.metrics.k8s.io"), json!(null)).await;
     let back = async || scene.ok("GET /apis/metrics.k8s.io/v1beta1", json!(null)).await == ours;
     scene.until("the own metrics", back).await;
-    // What APIServices are made of is no other server's, whatever an administrator writes.
+    // A group that APIServices are made of is no other server's, whatever an administrator writes.
     scene.register(("apiregistration.k8s.io", "v1"), &extension).await;
     scene.ok(&format!("GET {SERVICES}"), json!(null)).await;
 }

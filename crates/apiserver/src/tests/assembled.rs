@@ -47,6 +47,7 @@ pub fn options() -> Options {
         limits: Limits::default(),
         audit: None,
         build: crate::pages::version::Build::default(),
+        debugging: Default::default(),
         features: Default::default(),
         runtime_config: Default::default(),
     }
@@ -249,9 +250,57 @@ async fn components_show_how_they_are() {
     assert_eq!(named["items"].as_array().unwrap().len(), 1);
     assert_eq!(talk.say("+root", &format!("{COMPONENTS}/x"), json!(null)).await.0, 404);
     assert_eq!(talk.say("+root", "POST /api/v1/componentstatuses", json!({})).await.0, 405);
-    // What else counts for the server's health stands among its checks.
+    // A further check for the server's health stands among its checks.
     assert_eq!(talk.say("+root", "GET /readyz/plugins", json!(null)).await.0, 200);
     assert_eq!(talk.say("+root", "GET /readyz/scheduler", json!(null)).await.0, 404);
+}
+
+#[tokio::test]
+async fn only_who_may_do_everything_looks_into_the_process() {
+    let level = Arc::new(std::sync::atomic::AtomicU8::new(0));
+    let set = level.clone();
+    let set_verbosity: crate::pages::debug::SetVerbosity = Box::new(move |level| {
+        set.store(level, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    });
+    let debugging =
+        crate::pages::debug::Debugging { profiling: true, set_verbosity: Some(set_verbosity), ..Default::default() };
+    let talk = Talk::over(Options { debugging, ..options() }).await;
+    for asked in
+        ["GET /debug/pprof/", "GET /debug/pprof/profile?seconds=1", "GET /debug/pprof/goroutine", "PUT /debug/flags/v"]
+    {
+        assert_eq!(talk.say("secret", asked, json!(null)).await.0, 403, "{asked}");
+        assert_eq!(talk.say("", asked, json!(null)).await.0, 403, "{asked}");
+    }
+    let check = async |asked: &str, body: Value, code: u16| {
+        assert_eq!(talk.say("+root", asked, body).await.0, code, "{asked}");
+    };
+    check("GET /debug/pprof/", json!(null), 200).await;
+    check("GET /debug/pprof/goroutine?debug=2", json!(null), 200).await;
+    check("GET /debug/pprof/cmdline", json!(null), 200).await;
+    check("GET /debug/pprof/symbol?0x1", json!(null), 200).await;
+    check("GET /debug/pprof/profile?seconds=3000", json!(null), 400).await;
+    check("GET /debug/pprof/heap", json!(null), 501).await;
+    check("GET /debug/pprof/other", json!(null), 404).await;
+    check("DELETE /debug/pprof/profile", json!(null), 404).await;
+    check("GET /debug/flags/v", json!(null), 406).await;
+    check("PUT /debug/flags/v", json!(400), 400).await;
+    check("PUT /debug/flags/v", json!(4), 200).await;
+    assert_eq!(level.load(std::sync::atomic::Ordering::Relaxed), 4);
+    check("PUT /debug/flags/w", json!(4), 404).await;
+    let without = Talk::start().await;
+    assert_eq!(without.say("+root", "GET /debug/pprof/", json!(null)).await.0, 404, "--profiling=false");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_start_is_told_step_by_step() {
+    let talk = Talk::start().await;
+    for step in ["rbac/bootstrap-roles", "crd-informer-synced", "apiservice-registration-controller"] {
+        let asked = format!("GET /readyz/poststarthook/{step}");
+        assert_eq!(talk.say("+root", &asked, json!(null)).await.0, 200, "{step}");
+    }
+    assert_eq!(talk.say("+root", "GET /readyz/etcd-readiness", json!(null)).await.0, 200);
+    assert_eq!(talk.say("+root", "GET /readyz", json!(null)).await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]

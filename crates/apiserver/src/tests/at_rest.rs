@@ -62,7 +62,7 @@ async fn a_secret_that_cannot_be_read_is_an_error_of_its_own() {
     let (c, below, _) = start().await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
     assert_eq!(c.say("POST /api/v1/namespaces/a/configmaps", &map.to_string()).await.code, 201);
-    // Somebody puts a copy where he may read it.
+    // Somebody puts a copy where they may read it.
     let value = below.get(KEY).await.unwrap().0.unwrap().value;
     let change = Change::Put { value, ttl_seconds: None };
     below.commit(Commit { key: "/registry/secrets/mine/y".into(), expect: Expect::Absent, change }).await.unwrap();

@@ -1,4 +1,4 @@
-//! Whose tokens are believed, in the whole server: issuers of a file that is followed, strangers, and a webhook.
+//! The tokens that the whole server believes: of issuers of a file that is followed, of strangers, and of a webhook.
 
 use api::Value;
 use clock::Duration;
@@ -52,7 +52,7 @@ async fn issuers_are_believed_as_the_file_says_now() {
     let review = json!({"spec": {"token": token, "audiences": ["https://us"]}});
     let review = talk.ok("+root", "POST /apis/authentication.k8s.io/v1/tokenreviews", review).await;
     assert_eq!(review["status"]["user"]["groups"], json!(["system:authenticated"]));
-    // What is remembered of tokens goes with the configuration.
+    // Users who are remembered by their tokens go with the configuration.
     std::fs::write(&file, config(&idp, "b:", ", anonymous: {enabled: true, conditions: [{path: /livez}]}")).unwrap();
     while who(&talk, &token).await == "a:jane" {
         tokio::task::yield_now().await;

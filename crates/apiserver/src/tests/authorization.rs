@@ -1,4 +1,4 @@
-//! Who decides what users may do, in the whole server: modes, policies in a file, and webhooks over HTTPS.
+//! The authorizers of the whole server: modes, policies in a file, and webhooks over HTTPS.
 
 use std::{
     path::{Path, PathBuf},
@@ -127,7 +127,7 @@ async fn a_webhook_decides_and_is_not_asked_twice() {
         "labelSelector": {"requirements": [{"key": "app", "operator": "In", "values": ["a"]}]}});
     assert_eq!(review["spec"]["resourceAttributes"], expected);
     assert_eq!(review["spec"]["groups"], json!(["dev", "system:authenticated"]));
-    // What it denies nobody behind it allows.
+    // A request that it denies nobody behind it allows.
     for _ in 0..2 {
         let (code, refused) = talk.say("secret", "GET /api/v1/namespaces/default/secrets", json!(null)).await;
         assert!(code == 403 && message(&refused).ends_with(": they are secret"), "{refused}");

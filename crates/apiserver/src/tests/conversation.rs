@@ -9,6 +9,7 @@ use api::{
 };
 use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
 use http::Request;
+use http_body_util::BodyExt;
 
 use crate::{
     Server, User,
@@ -158,8 +159,7 @@ impl Conversation {
     pub async fn watch(&self, uri: &str) -> Lines {
         let response = self.send(&format!("GET {uri}"), "").await;
         assert_eq!(response.status(), 200);
-        let Body::Stream(stream) = response.into_body() else { panic!("a watch is a stream") };
-        Lines { stream: stream.into_inner(), buffer: Vec::new() }
+        Lines { stream: BodyExt::into_data_stream(response.into_body()).boxed(), buffer: Vec::new() }
     }
 }
 

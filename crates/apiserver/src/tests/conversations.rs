@@ -485,7 +485,7 @@ async fn discovery_and_pages() {
     assert_eq!(c.say(&format!("GET /apis\n{accept}\nif-none-match: {etag}"), "").await.code, 304);
     assert_eq!(c.say("GET /version", "").await.at("/minor"), "35");
     assert_eq!(c.say("GET /readyz", "").await.text, "ok");
-    assert!(c.say("GET /metrics", "").await.text.contains("apiserver_request_total{verb=\"GET\""));
+    assert!(c.say("GET /metrics", "").await.text.contains("apiserver_request_total{code=\"200\""));
     assert_eq!(c.say("GET /openapi/v3/api/v1", "").await.at("/openapi"), "3.0.0");
     let nowhere = c.say("GET /nowhere", "").await;
     assert_eq!((nowhere.code, nowhere.text.as_str()), (404, "404 page not found\n"));

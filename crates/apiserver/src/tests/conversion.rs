@@ -81,7 +81,7 @@ impl Scene {
     }
 }
 
-/// What the versions differ in.
+/// The fields in which the versions differ.
 fn shown(object: &Value) -> Value {
     let fields = ["apiVersion", "hostPort", "host", "port"].into_iter();
     fields.filter_map(|field| Some(object.get(field)?.as_str()?.to_owned())).collect::<Vec<_>>().join(" ").into()

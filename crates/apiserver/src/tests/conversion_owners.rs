@@ -1,5 +1,5 @@
-//! Who owns the fields of a custom object whose versions a webhook converts: fields are named as their manager's version
-//! names them, whatever version the next write is in.
+//! The owners of the fields of a custom object whose versions a webhook converts: fields are named as their manager's
+//! version names them, whatever version the next write is in.
 
 use json::{Value, json};
 

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::{http::body::Body, tests::over_tls};
 
-/// What the webhook does with the next questions.
+/// The webhook's behaviour at the next questions.
 #[derive(Clone)]
 pub enum Mood {
     Honest,
@@ -76,7 +76,7 @@ impl Converter {
         Converter { address, authority, mood, seen, asked, task }
     }
 
-    /// What a definition says about it.
+    /// The part of a definition that leads to it.
     pub fn conversion(&self) -> Value {
         let bundle = base64::engine::general_purpose::STANDARD.encode(self.authority.certificate());
         let url = format!("https://localhost:{}/convert", self.address.port());

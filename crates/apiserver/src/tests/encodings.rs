@@ -3,13 +3,11 @@
 use api::codec::{decode::normalise, protobuf};
 use bytes::Bytes;
 use http::header;
+use http_body_util::BodyExt;
 use json::{Value, json};
 use store::{Change, Commit, Expect};
 
-use crate::{
-    http::{body::Body, encoding::binary},
-    tests::conversation::Conversation,
-};
+use crate::{http::encoding::binary, tests::conversation::Conversation};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 const PODS: &str = "/api/v1/namespaces/a/pods";
@@ -29,7 +27,7 @@ async fn ask(c: &Conversation, head: &str, body: &str) -> Binary {
     Binary { code: parts.status.as_u16(), media_type, bytes: answer.collect(1 << 30).await.unwrap() }
 }
 
-/// What a message says, as the same kind says it in JSON.
+/// The content of a message, as the same kind says it in JSON.
 fn read(bytes: &[u8]) -> Value {
     let kind = protobuf::decode("io.k8s.apimachinery.pkg.apis.meta.v1.Verbs", bytes).expect("an envelope");
     let text = |name: &str| kind[name].as_str().unwrap_or_default().to_owned();
@@ -235,8 +233,7 @@ async fn watches_come_in_frames() {
     {
         let answer = c.send(&format!("GET {MAPS}?{initial}\n{accept}"), "").await;
         assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/vnd.kubernetes.protobuf;stream=watch");
-        let Body::Stream(stream) = answer.into_body() else { panic!("a watch is a stream") };
-        let (mut stream, mut rest) = (stream.into_inner(), Vec::new());
+        let (mut stream, mut rest) = (BodyExt::into_data_stream(answer.into_body()), Vec::new());
         let mut next = async || frame(&mut stream, &mut rest).await;
         let (kind, first) = next().await.unwrap();
         let mut wanted = c.say(&format!("GET {MAPS}/a"), "").await.json();

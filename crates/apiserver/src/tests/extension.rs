@@ -14,7 +14,7 @@ use pki::{Authority, ClientCertificates, Serving, Subject};
 
 use crate::{auth::authn::front_proxy::FrontProxy, http::body::Body, tests::over_tls};
 
-/// What it was asked for last below its group version: path with query, headers, and whom the front proxy named.
+/// The last request below its group version: path with query, headers, and whom the front proxy named.
 #[derive(Clone, Default)]
 pub struct Seen {
     pub uri: String,
@@ -26,7 +26,7 @@ pub struct Extension {
     pub address: SocketAddr,
     pub authority: Authority,
     pub seen: Arc<Mutex<Seen>>,
-    /// What it answers to every question about what it serves.
+    /// The status of its answers to questions about its resources.
     pub mood: Arc<Mutex<StatusCode>>,
     task: tokio::task::JoinHandle<()>,
 }

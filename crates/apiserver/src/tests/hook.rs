@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::{http::body::Body, tests::over_tls};
 
-/// What the webhook does with questions.
+/// The webhook's behaviour at questions.
 #[derive(Clone)]
 pub enum Mood {
     Allowing,
@@ -95,7 +95,7 @@ impl Hook {
         base64::engine::general_purpose::STANDARD.encode(self.authority.certificate())
     }
 
-    /// What it does at a path; elsewhere it lets everything through.
+    /// Sets its behaviour at a path; elsewhere it lets everything through.
     pub fn be(&self, path: &str, mood: Mood) {
         self.shared.moods.lock().insert(path.to_owned(), mood);
     }

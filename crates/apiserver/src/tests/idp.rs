@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::{http::body::Body, tests::over_tls};
 
-/// What it does with those who ask for a path.
+/// The answer to those who ask for a path.
 #[derive(Clone)]
 pub enum Page {
     Text(String),

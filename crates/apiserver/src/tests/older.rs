@@ -37,7 +37,7 @@ async fn claims_are_the_same_in_every_version() {
     }
     let list = c.say(&format!("GET {}", claims("v1beta1")), "").await;
     assert_eq!(list.at("/items/0/spec/devices/requests/0"), request);
-    // What is refused is said by the fields of v1, in which all versions are judged.
+    // A refusal is told by the fields of v1, in which all versions are judged.
     let mut nothing = claim.clone();
     nothing["spec"]["devices"]["requests"] = json!([{"name": "r"}]);
     let refused = c.say(&format!("POST {}", claims("v1beta1")), nothing.to_string()).await;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::{QUEUE, WatchDispatch};
 use crate::storage::conversion::Conversions;
 
-/// What a task is given at one time: all events of a kind in one batch of the store's.
+/// The work of a task at one time: all events of a kind in one batch of the store's.
 type Given = (Vec<Event>, Revision);
 
 /// The dispatcher's end of one task.
@@ -76,7 +76,7 @@ impl Feed {
 }
 
 impl Drop for Feed {
-    /// Who waits for it looks again.
+    /// Wakes those who wait for it, so that they look again.
     fn drop(&mut self) {
         self.progress.advance(Revision::MAX);
     }

@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
 use api::{kind::Definition, status::StatusError};
 use bytes::Bytes;
 use clock::{Instant, Seldom};
+use meter::{Metric, Series};
 use store::{Event, Revision};
 use tokio::sync::mpsc;
 
@@ -24,7 +25,7 @@ use crate::{
 
 /// A group smaller than this gets its events at once, whatever there is.
 const SMALL: usize = 8;
-/// What waking one member costs, or a little more.
+/// The time that waking one member costs, or a little more.
 const WAKING: Duration = Duration::from_micros(20);
 /// No event waits longer for others to come.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -35,11 +36,45 @@ struct Member {
     queue: mpsc::Sender<Bytes>,
 }
 
+static EVENTS: Metric =
+    Metric::counter("apiserver_watch_events_total", "[ALPHA] Number of events sent in watch clients");
+static SIZES: Metric = Metric::histogram(
+    "apiserver_watch_events_sizes",
+    "[ALPHA] Watch event size distribution in bytes",
+    &[1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0, 65_536.0, 131_072.0],
+);
+static CUT: Metric = Metric::counter(
+    "apiserver_terminated_watchers_total",
+    "[ALPHA] Counter of watchers closed due to unresponsiveness broken by resource type.",
+);
+
+/// The metrics of a group's events.
+struct Sent {
+    events: Arc<Series>,
+    sizes: Arc<Series>,
+}
+
+impl Sent {
+    fn of(scope: &WatchScope, metrics: &Metrics) -> Self {
+        let definition = &scope.definition;
+        let labels: [(&str, &str); 3] =
+            [("group", &definition.group), ("version", &definition.version), ("resource", &definition.plural)];
+        Sent { events: metrics.all.series(&EVENTS, &labels), sizes: metrics.all.series(&SIZES, &labels) }
+    }
+
+    /// Counts events that each went to this number of members.
+    fn count(&self, events: &[Bytes], members: usize) {
+        self.events.count_more((events.len() * members) as u64);
+        events.iter().for_each(|event| self.sizes.observe_more(event.len() as f64, members as u64));
+    }
+}
+
 struct Group {
     scope: WatchScope,
     members: Vec<Member>,
     /// Events that are not sent yet.
     pending: Vec<Bytes>,
+    sent: Sent,
     /// Nothing is sent before. After a pause the first event goes out at once; then events are gathered for as long as
     /// it takes to wake all members, so that many members make few wakings and not all others wait for them.
     due: Option<Instant>,
@@ -53,19 +88,19 @@ impl Group {
 
     /// Sends what is pending; returns the members that could not take it.
     fn send(&mut self, metrics: &Metrics) -> Vec<u64> {
-        let events = self.pending.len();
         let buffer = match self.pending.as_slice() {
             [] => return Vec::new(),
             [one] => one.clone(),
             many => many.concat().into(),
         };
+        self.sent.count(&self.pending, self.members.len());
         self.pending.clear();
-        metrics.watch_events.fetch_add((events * self.members.len()) as u64, Ordering::Relaxed);
         let mut cut = Vec::new();
         for member in &self.members {
             if let Err(error) = member.queue.try_send(buffer.clone()) {
                 if matches!(error, mpsc::error::TrySendError::Full(_)) {
-                    metrics.watchers_cut.fetch_add(1, Ordering::Relaxed);
+                    let definition = &self.scope.definition;
+                    metrics.all.count(&CUT, &[("group", &definition.group), ("resource", &definition.plural)]);
                     static SELDOM: Seldom = Seldom::new();
                     if let Some(more) = SELDOM.turn() {
                         let (kind, namespace) = (&self.scope.definition.kind, &self.scope.namespace);
@@ -98,14 +133,15 @@ impl Hub {
     /// Adds a member to the group of its scope. It gets every event dispatched from now on.
     pub fn join(&mut self, scope: WatchScope, id: u64, queue: mpsc::Sender<Bytes>, metrics: &Metrics) {
         let place = scope.place();
-        // What is pending is older than the new member.
+        // An event that is pending is older than the new member.
         self.send_all(&place, metrics);
         let member = Member { id, bookmarks: scope.bookmarks, queue };
         let groups = self.places.entry(place.clone()).or_default();
         match groups.iter_mut().find(|g| g.scope.same_group(&scope)) {
             Some(group) => group.members.push(member),
             None => {
-                groups.push(Group { scope, members: vec![member], pending: Vec::new(), due: None });
+                let sent = Sent::of(&scope, metrics);
+                groups.push(Group { scope, members: vec![member], pending: Vec::new(), sent, due: None });
                 if let Place::Field(field, _) = &place {
                     *self.fields.entry(field.clone()).or_default() += 1;
                 }
@@ -124,7 +160,7 @@ impl Hub {
         for group in self.places.values().flatten() {
             let line = Bytes::from(view::error(group.scope.view, error));
             for member in &group.members {
-                // Who has no room for it sees the end all the same.
+                // A member that has no room for it sees the end all the same.
                 let _ = member.queue.try_send(line.clone());
             }
         }
@@ -276,7 +312,7 @@ mod tests {
         Event { revision, key, entry: Some(entry), previous: None }
     }
 
-    /// What is waiting in a queue: each buffer as the names of the objects in it, `-` for a bookmark.
+    /// The buffers that wait in a queue: each as the names of the objects in it, `-` for a bookmark.
     fn received(queue: &mut mpsc::Receiver<Bytes>) -> Vec<String> {
         let name = |line: &json::Value| match line["type"].as_str() {
             Some("BOOKMARK") => "-".to_owned(),
@@ -355,6 +391,11 @@ mod tests {
         }
         assert_eq!(received(&mut queues[0]), ["c1", "c2", "c3", "c4"]);
         assert!(queues[0].is_closed() && !queues[1].is_closed());
-        assert_eq!(metrics.watchers_cut.load(Ordering::Relaxed), 1);
+        let page = metrics.all.render();
+        assert!(page.contains("apiserver_terminated_watchers_total{group=\"\",resource=\"configmaps\"} 1\n"), "{page}");
+        assert!(
+            page.contains("apiserver_watch_events_total{group=\"\",version=\"v1\",resource=\"configmaps\"} "),
+            "{page}"
+        );
     }
 }

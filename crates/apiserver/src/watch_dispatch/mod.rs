@@ -399,7 +399,7 @@ async fn run(watches: std::sync::Weak<WatchDispatch>, store: Arc<dyn Store>, kin
                     let Some(watches) = watches.upgrade() else { return };
                     let end = match batch {
                         Some(Ok(batch)) => {
-                            let (batch, end) = gather(batch, &mut changes);
+                            let (batch, end) = coalesce(batch, &mut changes);
                             due = watches.dispatch(&batch, &kinds);
                             end
                         }
@@ -429,7 +429,7 @@ async fn run(watches: std::sync::Weak<WatchDispatch>, store: Arc<dyn Store>, kin
 
 /// Adds the batches that are there already, so that under load watchers are woken less often than the store commits.
 /// The second part tells that the watch has ended behind them, and the error it ended with.
-fn gather(mut batch: Batch, changes: &mut store::Watch) -> (Batch, Option<Option<StoreError>>) {
+fn coalesce(mut batch: Batch, changes: &mut store::Watch) -> (Batch, Option<Option<StoreError>>) {
     while batch.events.len() < TOGETHER {
         match changes.next().now_or_never() {
             Some(Some(Ok(more))) => {

@@ -48,7 +48,7 @@ const WORDS: &[&str] = &[
     "~",
 ];
 
-/// What came of a body, and if it was read, whether all that follows from it holds.
+/// The outcome of a body, and if it was read, whether all that follows from it holds.
 fn check(definition: &Definition, input: &[u8], media_type: &str) -> String {
     let (ty, gvk) = (&definition.ty, kinds::gvk(definition));
     let decoded = match decode(ty, gvk, input, media_type, Validation::Warn) {
@@ -122,7 +122,7 @@ fn binary() {
     });
 }
 
-/// What is CBOR is read again from what is written of it, and becomes an object by way of JSON.
+/// A document in CBOR is read again from what is written of it, and becomes an object by way of JSON.
 #[test]
 fn cbor() {
     let seeds = objects().into_iter().map(|object| {

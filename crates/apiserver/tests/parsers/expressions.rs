@@ -1,6 +1,6 @@
 //! CEL of users: whatever the text, it is compiled or refused, and evaluated within its budget.
 
-use api::rules::cel::admission::{Offer, environment};
+use api::rules::cel::admission::{OptionalVariables, environment};
 use cel::{Budget, Value, Variables};
 use fuzz::Target;
 use json::json;
@@ -60,7 +60,7 @@ fn cel() {
         "[?",
         ".?a",
     ];
-    let environment = environment(Offer { params: false, authorizer: false });
+    let environment = environment(OptionalVariables { params: false, authorizer: false });
     let object = json!({"metadata": {"name": "web-1"}, "spec": {"replicas": 3, "list": [1, 2, 3], "none": null}});
     let seeds = seeds.iter().map(|text| text.as_bytes().to_vec()).collect();
     let target = Target { name: "cel", seeds, words, found: found() };

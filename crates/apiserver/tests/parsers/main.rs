@@ -1,7 +1,7 @@
 //! Every parser of what clients send, with inputs that are nearly right: no panic, no work without a bound, and what was read
 //! and written again is the same. Frames of SPDY and WebSocket are tried in the crate `stream`.
 //!
-//! What was found once is kept in `found/NAME/`, one file for each input, and tried first in every run.
+//! An input that was found once is kept in `found/NAME/`, one file for each input, and tried first in every run.
 
 mod changes;
 mod documents;

@@ -1,4 +1,4 @@
-//! What each of upstream's test cases sets up before its Pods are measured, and what happens meanwhile.
+//! The objects that each of upstream's test cases sets up before its Pods are measured, and the changes meanwhile.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use super::objects;
 /// The names of the Pods that count begin with this.
 pub const MEASURED: &str = "measured";
 
-/// A Pod waits at most this long before it is tried again. What is looked at later is nothing but a precaution.
+/// A Pod waits at most this long before it is tried again. A later look is nothing but a precaution.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
 pub struct Cluster {
@@ -39,7 +39,7 @@ pub struct Churn {
     pub happens: Happening,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 pub struct Run {
     /// Of one core.
     pub seconds: f64,

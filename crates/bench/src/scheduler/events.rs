@@ -29,7 +29,7 @@ fn requesting(cpu: &str) -> json::Value {
 /// An event with its number.
 type Event = fn(&mut Cluster, usize);
 
-/// What is there before, what the waiting Pods ask for, how many events there are, and what each is.
+/// The state before, a Pod that waits, the number of events, and what each event is.
 fn case(cluster: &mut Cluster, workload: &Workload) -> (json::Value, usize, Event) {
     let nodes = workload.nodes;
     match workload.case.as_str() {

@@ -16,7 +16,7 @@ use crate::report::{Goal, Report};
 
 /// How many times upstream's threshold is to be reached.
 const TIMES: f64 = 10.0;
-/// What the kernel counts a thread's time by.
+/// The unit of the kernel's accounts of a thread's time.
 const SHORTEST: f64 = 0.004;
 
 /// Adds a row for every workload whose name contains `filter`.

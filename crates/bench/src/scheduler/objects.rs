@@ -60,7 +60,7 @@ fn nodes(term: Value) -> Value {
 /// cpu and memory, labels, and further fields of the spec.
 type Shape = (Option<(&'static str, &'static str)>, Value, Value);
 
-/// What upstream's template of this name says.
+/// The shape that upstream's template of this name gives a Pod.
 fn shape(template: &str) -> Shape {
     let default = Some(("100m", "500Mi"));
     let color = |color: &str| json!({"color": color});

@@ -116,7 +116,7 @@ impl Checker<'_> {
         (self.folded(at, name, call), result)
     }
 
-    /// What upstream's planner evaluates in ways of its own.
+    /// The calls that upstream's planner evaluates in ways of its own.
     fn special(&mut self, name: &str, nodes: &[Node], types: &[Type]) -> Option<Checked> {
         match (name, nodes, types) {
             ("_==_" | "_!=_", [a, b], [left, right]) => {

@@ -1,4 +1,5 @@
-//! What the checker found out about each part of an expression, for whoever walks over the expression again.
+//! The types and calls that the checker found for each part of an expression, for whoever walks over the expression
+//! again.
 
 use crate::syntax::ast::Expr;
 use crate::typing::Type;
@@ -11,7 +12,7 @@ pub(crate) struct Resolved {
     pub member: bool,
 }
 
-/// By the numbers of the expressions. What the checker never looked at is missing.
+/// By the numbers of the expressions. A part that the checker never looked at is missing.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     kinds: Vec<Option<Type>>,

@@ -9,7 +9,8 @@ use crate::typing::Type;
 pub(super) struct Inference {
     known: HashMap<u32, Type>,
     next: u32,
-    /// What the question that is being answered has changed, so that it can be taken back.
+    /// The letters that the question now being answered has bound, with their types before, so that they can be taken
+    /// back.
     changed: Vec<(u32, Option<Type>)>,
 }
 
@@ -64,7 +65,8 @@ impl Inference {
         }
     }
 
-    /// Whether all of these may be given for those, together. What they decide is kept only if they may.
+    /// Whether all of these may be given for those, together. The letters that it binds on the way stay bound only if
+    /// they may.
     pub(super) fn all_assignable(&mut self, wanted: &[Type], given: &[Type]) -> bool {
         let fits = wanted.len() == given.len() && wanted.iter().zip(given).all(|(w, g)| self.unify(w, g, 0));
         for (number, before) in std::mem::take(&mut self.changed).into_iter().rev() {

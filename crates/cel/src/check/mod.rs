@@ -20,7 +20,7 @@ pub(crate) use facts::{Facts, Resolved};
 use inference::Inference;
 pub(crate) use objects::Made;
 
-/// What expressions may name.
+/// The functions, variables and composed variables that expressions may name.
 #[derive(Default, Clone)]
 pub(crate) struct Declarations {
     pub functions: Arc<Functions>,
@@ -40,7 +40,7 @@ pub(crate) fn check(source: &str, expr: &Expr, declarations: &Declarations) -> R
     Checker::new(declarations, None).whole(source, expr).map(|(node, kind, _)| (node, kind))
 }
 
-/// The same with what was found out about each part. The expression's parts are numbered, below `count`.
+/// The checked form and type, with the facts about each part. The expression's parts are numbered, below `count`.
 pub(crate) fn check_with_facts(
     source: &str,
     expr: &Expr,
@@ -56,7 +56,7 @@ struct Checker<'d> {
     /// The variables of the folds around, innermost last.
     scope: Vec<(String, Type)>,
     issues: Vec<Issue>,
-    /// What the call that was checked last came down to.
+    /// The forms of the call that was checked last.
     resolved: Option<Resolved>,
     /// Kept for whoever asks.
     facts: Option<Facts>,
@@ -115,7 +115,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What a name means, if anything.
+    /// The variable that a name means, if anything.
     fn named(&self, name: &str) -> Option<Checked> {
         if let Some(slot) = self.scope.iter().rposition(|(n, _)| n == name) {
             return Some((Node::Slot(slot), self.scope[slot].1.clone()));
@@ -193,7 +193,7 @@ impl Checker<'_> {
     fn field_type(&mut self, at: usize, kind: &Type, field: &str) -> Option<Type> {
         match kind {
             Type::Dyn | Type::Error => Some(Type::Dyn),
-            // What is not known yet turns out to be something when it is evaluated.
+            // A type that is not known yet turns out to be something when it is evaluated.
             Type::Variable(_) => {
                 self.inference.assignable(&Type::Dyn, kind);
                 Some(Type::Dyn)

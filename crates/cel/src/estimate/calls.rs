@@ -1,9 +1,8 @@
 //! Calls: the operators that evaluate a part of their operands, and functions by the rules of the forms that may apply.
 
-use super::operands::{Operand, Operands};
-use super::sizes::{Place, Step};
-use super::{Estimator, Guess, Range};
+use super::Estimator;
 use crate::check::Resolved;
+use crate::cost_rule::{Guess, Operand, Operands, Place, Range, Step};
 use crate::syntax::ast::Expr;
 use crate::typing::Type;
 
@@ -58,7 +57,7 @@ impl<'e> Estimator<'e> {
         let Some(Resolved { forms, member }) = facts.call(expr) else {
             return arguments.iter().fold(Range::ONE, |sum, argument| sum.plus(self.cost(argument)));
         };
-        // What stands in front may be a part of the name, and costs nothing then.
+        // The part in front may belong to the name, and costs nothing then.
         let given: Vec<&'e Expr> = target.filter(|_| *member).into_iter().chain(arguments).collect();
         let parts = given.iter().fold(Range::default(), |sum, operand| sum.plus(self.cost(operand)));
         let all = given.iter().map(|operand| Operand {

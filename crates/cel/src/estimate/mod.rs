@@ -4,30 +4,26 @@
 //! Upstream counterpart: cel-go's checker/cost.go.
 
 mod calls;
-mod operands;
-mod range;
-pub(crate) mod rules;
-mod sizes;
 
 use crate::budget::{LIST_COST, MAP_COST, OBJECT_COST};
 use crate::check::Facts;
+use crate::cost_rule::{Place, Step};
 use crate::function::Functions;
 use crate::syntax::ast::{ACCUMULATOR, Access, Expr, Fold, Kind};
 use crate::typing::Type;
 use crate::value::Value;
-pub use operands::{Operand, Operands};
-pub use range::Range;
-pub use rules::{Estimate, Guess, first, first_twice, matching_second, walk};
-pub use sizes::{Declared, Sizes};
-use sizes::{Place, Step};
 
-/// What an expression costs, for the sizes that are declared.
+pub use crate::cost_rule::{
+    Declared, Estimate, Guess, Operand, Operands, Range, Sizes, first, first_twice, matching_second, walk,
+};
+
+/// The bounds of an expression's cost, for the sizes that are declared.
 pub(crate) fn estimate(expr: &Expr, facts: &Facts, functions: &Functions, declared: Declared<'_>) -> Range {
     let known = vec![Known::default(); facts.len()];
     Estimator { facts, functions, declared, known, locals: Vec::new() }.cost(expr)
 }
 
-/// What is known of the keys and values in a list or map that the expression made.
+/// The sizes and places of the keys and values in a list or map that the expression made.
 #[derive(Debug, Clone, Copy)]
 struct Entries {
     list: bool,
@@ -41,7 +37,7 @@ impl Entries {
     }
 }
 
-/// What the walk has found out about an expression.
+/// The size, entries and place that the walk has found out for an expression.
 #[derive(Debug, Clone, Copy)]
 struct Known<'s> {
     size: Option<Range>,

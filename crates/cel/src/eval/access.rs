@@ -9,7 +9,7 @@ use crate::syntax::ast::Access;
 use crate::value::Value;
 
 impl<'a> Run<'a, '_> {
-    /// The value that a path continues from. What is no attribute itself is charged for becoming one.
+    /// The value that a path continues from. An operand that is no attribute itself is charged for becoming one.
     fn operand(&mut self, node: &Node) -> Outcome<'a> {
         let value = self.eval(node)?;
         if !node.is_attribute() {
@@ -50,7 +50,7 @@ impl<'a> Run<'a, '_> {
     }
 }
 
-/// What is behind a key or index; `None` if nothing is.
+/// The value behind a key or index; `None` if nothing is there.
 fn found<'a>(operand: &Value<'a>, key: &Value<'_>) -> Result<Option<Value<'a>>, EvaluationError> {
     match operand {
         Value::Map(map) => map.get(key),

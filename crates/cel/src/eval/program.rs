@@ -51,7 +51,7 @@ impl Program {
         self.run(variables, None, budget, 0)
     }
 
-    /// Evaluates an expression that may use composed variables. What these cost is asked of the composition.
+    /// Evaluates an expression that may use composed variables. Their cost is asked of the composition.
     pub fn evaluate_with<'a>(&self, composition: &Composition<'_, 'a>, budget: &mut Budget) -> Outcome<'a> {
         self.run(&composition.variables, Some(composition), budget, 0)
     }
@@ -94,7 +94,7 @@ impl<'p, 'a> Composition<'p, 'a> {
         Composition { programs, variables, values, spent: Cell::new(0) }
     }
 
-    /// What evaluating the variables has cost since this was last asked.
+    /// The cost of evaluating the variables since this was last asked.
     pub fn take_cost(&self) -> u64 {
         self.spent.take()
     }

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use super::cost;
 use super::time::{instant, nanos};
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{List, Text, Value, equal};
 

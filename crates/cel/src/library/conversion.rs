@@ -1,9 +1,9 @@
-//! From one type to another. What does not fit is an error, never a different value.
+//! From one type to another. A value that does not fit is an error, never a different value.
 
 use super::cost;
 use super::time::{self, instant, nanos};
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::Value;
 

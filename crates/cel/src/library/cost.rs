@@ -1,4 +1,4 @@
-//! What calls cost, by upstream's rules. Functions that no rule names cost one unit.
+//! The costs of calls, by upstream's rules. Functions that no rule names cost one unit.
 
 use crate::budget::{LIST_COST, matching, traversal, two_traversals};
 use crate::value::Value;

@@ -3,8 +3,8 @@
 use super::conversion::double_text;
 use super::cost;
 use super::time::duration_text;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{Value, quoted};
 

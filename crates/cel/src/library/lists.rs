@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use super::cost;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{Key, List, Value, compare, equal};
 

@@ -1,8 +1,8 @@
 //! Kubernetes's functions that find parts of texts.
 
 use super::cost;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::Value;
 

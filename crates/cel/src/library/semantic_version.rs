@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use semver::Version;
 
 use super::cost;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::typing::Type;
 use crate::value::{Opaque, Value};
@@ -66,7 +66,7 @@ fn strict(text: &str) -> Result<Version, EvaluationError> {
     Version::parse(text).map_err(|why| EvaluationError::new(fault(text).unwrap_or_else(|| why.to_string())))
 }
 
-/// What is wrong with a version, in the words of the library that upstream reads versions with.
+/// The fault in a version, in the words of the library that upstream reads versions with.
 fn fault(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("Version string empty".to_owned());

@@ -1,8 +1,8 @@
 //! Lists taken as sets.
 
 use super::cost;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{List, Value, equal};
 

@@ -1,8 +1,8 @@
 //! The extension for texts, in the version that Kubernetes uses. Places in a text count code points.
 
 use super::cost;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::{Value, quoted};
 

@@ -1,8 +1,8 @@
-//! What the language itself knows about texts, and the sizes of things.
+//! The language's own functions on texts, and the sizes of things.
 
 use super::cost;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::value::Value;
 

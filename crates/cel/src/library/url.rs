@@ -3,8 +3,8 @@
 use std::any::Any;
 
 use super::cost;
+use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
-use crate::estimate::rules as estimate;
 use crate::function::{Call, Library, function};
 use crate::typing::Type;
 use crate::value::{Map, Opaque, Value};

@@ -44,7 +44,7 @@ pub fn is_identifier(name: &str) -> bool {
     first && free && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// What ends the reading at the first mistake of the grammar.
+/// The mistake of the grammar at which the reading ends.
 type Failed = Issue;
 
 /// Reads an expression.
@@ -88,7 +88,7 @@ struct Parser {
 const LEVELS: [&[&str]; 5] =
     [&["||"], &["&&"], &["==", "!=", "<=", ">=", "<", ">", "in"], &["+", "-"], &["*", "/", "%"]];
 
-/// What an expression may begin with, as messages list it.
+/// The tokens that an expression may begin with, as messages list them.
 const STARTS: &str =
     "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
@@ -264,7 +264,7 @@ impl Parser {
     fn call(&mut self, at: usize, name: &str, target: Option<Expr>, arguments: Vec<Expr>) -> Result<Expr, Failed> {
         match macros::expand(at, name, target, arguments) {
             Ok(expanded) => {
-                // What a macro writes twice counts twice.
+                // A part that a macro writes twice counts twice.
                 if matches!(name, "optMap" | "optFlatMap") {
                     self.count = self.count.saturating_add(expanded.count());
                 }

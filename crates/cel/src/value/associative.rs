@@ -9,7 +9,8 @@ use super::Value;
 use super::aggregate::{Associative, Key, List};
 use crate::error::EvaluationError;
 
-/// What tells an item apart from others. Items of a set that are no simple values have none that can be looked up.
+/// The keys that tell an item apart from others. Items of a set that are no simple values have none that can be looked
+/// up.
 type Identity = Vec<Option<Key>>;
 type Places = HashMap<Identity, usize>;
 

@@ -27,7 +27,7 @@ pub trait Opaque: Any + Debug + Send + Sync {
     /// The name of the type, as signatures write it.
     fn type_name(&self) -> &'static str;
     fn equals(&self, other: &dyn Opaque) -> bool;
-    /// What upstream's cost rules take as its size.
+    /// The size of the value for upstream's cost rules.
     fn size(&self) -> u64 {
         1
     }

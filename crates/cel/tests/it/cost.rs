@@ -1,6 +1,6 @@
-//! What expressions cost: upstream's tables (cel-go's `runtimecost_test.go`, Kubernetes's `library/cost_test.go`). They
-//! are measured there without the folding of constants that API servers use, so the price of constant lists and maps
-//! is taken off.
+//! The costs of expressions: upstream's tables (cel-go's `runtimecost_test.go`, Kubernetes's `library/cost_test.go`).
+//! They are measured there without the folding of constants that API servers use, so the price of constant lists and
+//! maps is taken off.
 
 use cel::{Budget, Environment, EvaluationError, Type, Value, Variables};
 use json::json;

@@ -1,4 +1,4 @@
-//! What expressions are estimated to cost: upstream's tables (Kubernetes's `library/cost_test.go`, cel-go's
+//! The estimated costs of expressions: upstream's tables (Kubernetes's `library/cost_test.go`, cel-go's
 //! `cost_test.go`). Where these take texts of unknown size for twelve characters long, a variable declares that here.
 
 use cel::estimate::{Declared, Range, Sizes};

@@ -1,4 +1,4 @@
-//! What users read who typed something wrong: cel-go's words, with the place.
+//! The messages for users who typed something wrong: cel-go's words, with the place.
 
 use super::{check, environment};
 use cel::Type;

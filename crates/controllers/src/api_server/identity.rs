@@ -128,7 +128,7 @@ mod tests {
             labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>(),
             ["apiserver.kubernetes.io/identity=kube-apiserver", "kubernetes.io/hostname=node"]
         );
-        // What is there stays, and a label that somebody took comes back.
+        // A Lease that is there stays, and a label that somebody took comes back.
         let mut found = made.clone();
         found.metadata.labels = None;
         let again = renewed(Some(found), "apiserver-x", "apiserver-x_2", "node", at(110));

@@ -1,6 +1,6 @@
-//! What each API server says of itself in the cluster: that it is there ([`identity`]), and as which versions it writes and reads
-//! objects ([`storage_versions`]). None of it belongs to the controller manager but the collector of what servers that are gone
-//! have said.
+//! The Leases and versions that each API server tells of itself in the cluster: that it is there ([`identity`]), and as which
+//! versions it writes and reads objects ([`storage_versions`]). None of it belongs to the controller manager but the collector of
+//! what servers that are gone have said.
 
 pub mod collector;
 pub mod identity;

@@ -48,7 +48,7 @@ pub fn is_on(features: &Features, served: &RuntimeConfig) -> bool {
     on && is_served
 }
 
-/// What a server with these settings says of each resource, by `<group>.<resource>`. Resources that are the same objects under
+/// The storage versions of a server with these settings, by `<group>.<resource>`. Resources that are the same objects under
 /// two groups are one, under the group that comes first.
 pub fn of(features: &Features, served: &RuntimeConfig) -> BTreeMap<String, ServerStorageVersion> {
     let every = RuntimeConfig::parse(&["api/all=true".to_owned()]).expect("a constant");
@@ -86,7 +86,7 @@ pub fn of(features: &Features, served: &RuntimeConfig) -> BTreeMap<String, Serve
 
 /// Says what there is to say, and again from time to time. Never returns.
 pub async fn keep(client: &Client, id: &str, versions: BTreeMap<String, ServerStorageVersion>) {
-    // What a server says that has no Lease is taken for that of one that is gone.
+    // A version of a server that has no Lease is taken for that of one that is gone.
     let leases: Api<Lease> = Api::namespaced(client.clone(), identity::NAMESPACE);
     while !matches!(leases.find(id).await, Ok(Some(_))) {
         clock::sleep(RETRY).await;
@@ -205,7 +205,7 @@ pub mod tests {
             "{told:?}"
         );
         assert!(!told.contains_key("events.k8s.io.events") && !told.contains_key("core.componentstatuses"));
-        // What is not served has no storage.
+        // A resource that is not served has no storage.
         assert!(!told.contains_key("coordination.k8s.io.leasecandidates"));
     }
 

@@ -1,4 +1,4 @@
-//! What an autoscaler has to be told by the server: the scale of its target, and what its metrics are now.
+//! The answers of the server that an autoscaler needs: the scale of its target, and the present values of its metrics.
 //! Upstream counterpart: pkg/controller/podautoscaler/metrics.
 
 use api::{
@@ -29,7 +29,7 @@ use crate::{
 /// A value of `custom.metrics.k8s.io` that does not say so was measured over this time.
 const USUAL_WINDOW_SECONDS: i64 = 60;
 
-/// What is scaled.
+/// The resource that is scaled.
 #[derive(Debug, Clone)]
 pub struct Target {
     pub resource: Resource,
@@ -112,7 +112,7 @@ impl MetricValue {
     }
 }
 
-/// What a metric is now for the Pods that `selector` takes.
+/// The present value of a metric for the Pods that `selector` takes.
 pub async fn measure(
     client: &Client,
     namespace: &str,
@@ -159,7 +159,7 @@ async fn pods(
     used(&list.items, resource, container).map(Measured::Pods)
 }
 
-/// What each Pod or one container in it uses. A Pod of which one container does not tell is left out.
+/// The readings of each Pod or of one container in it. A Pod of which one container does not tell is left out.
 fn used(pods: &[PodMetrics], resource: &str, container: Option<&str>) -> Result<Readings, String> {
     let mut readings = Readings::new();
     for pod in pods {

@@ -13,7 +13,7 @@ const UP_LIMIT_MIN: i32 = 4;
 /// More is not remembered of either; a new one then takes the place of the oldest.
 const REMEMBERED_MAX: usize = 1000;
 
-/// What was recommended and done lately, oldest first.
+/// The recommendations and rescalings of late, oldest first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Memory {
     recommendations: Vec<(Timestamp, i32)>,
@@ -74,7 +74,7 @@ pub struct Limited {
     pub limit: Words,
 }
 
-/// What bounds one autoscaler.
+/// The bounds of one autoscaler.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits<'a> {
     pub min: i32,
@@ -240,7 +240,7 @@ mod tests {
         check(up("Min"), &none, 40, (13, "ReadyForNewScale", "ScaleUpLimit"));
         check(up("Disabled"), &none, 40, (10, "ReadyForNewScale", "ScaleUpLimit"));
         check(up("Max"), &none, 12, (12, "ReadyForNewScale", "DesiredWithinRange"));
-        // What was added in the period counts, what was removed is given back.
+        // Pods that were added in the period count, and removed ones are given back.
         check(up("Max"), &memory(&[], &[(59, 3)]), 40, (11, "ReadyForNewScale", "ScaleUpLimit"));
         check(up("Max"), &memory(&[], &[(60, 3)]), 40, (14, "ReadyForNewScale", "ScaleUpLimit"));
         check(up("Max"), &memory(&[], &[(59, 9)]), 40, (10, "ReadyForNewScale", "ScaleUpLimit"));

@@ -42,7 +42,7 @@ const ABLE_TO_SCALE: &str = "AbleToScale";
 const SCALING_ACTIVE: &str = "ScalingActive";
 const SCALING_LIMITED: &str = "ScalingLimited";
 
-/// What is known of an autoscaler besides its object.
+/// The state of an autoscaler besides its object.
 #[derive(Default)]
 struct Known {
     memory: Memory,
@@ -65,7 +65,7 @@ pub struct Observed {
     /// The Pods of the namespace, and then those that the target selects.
     pods: Vec<Arc<Pod>>,
     target: Result<Target, String>,
-    /// What the metrics ask for; `None` where they are not asked.
+    /// The proposal of the metrics; `None` where they are not asked.
     proposed: Option<Proposed>,
     /// Without what is proposed now.
     memory: Memory,

@@ -13,7 +13,7 @@ use k8s_openapi::{
 use super::replicas::{Readings, Resource, Scene, Tolerance};
 use crate::selector_text::selector_text;
 
-/// What a metric is now.
+/// The present value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Measured {
     Pods(Readings),
@@ -30,7 +30,7 @@ pub struct Refused {
     pub error: String,
 }
 
-/// What all metrics together ask for.
+/// The number of Pods that all metrics together ask for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Proposed {
     /// The number of Pods, and the metric that asks for it.
@@ -47,7 +47,7 @@ pub fn refused(reason: &'static str, event: &'static str, message: &str, error: 
     Proposed { events: vec![refused.event.clone()], outcome: Err(refused), statuses: Vec::new() }
 }
 
-/// What the autoscaler says, or the usual tolerance.
+/// The tolerance that the autoscaler sets, or the usual one.
 pub fn tolerance(spec: &HorizontalPodAutoscalerSpec, usual: f64) -> Tolerance {
     let of = |rules: Option<&k8s_openapi::api::autoscaling::v2::HPAScalingRules>| {
         rules.and_then(|r| r.tolerance.as_ref()).map_or(usual, |t| quantity::parse(t).as_f64())

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::settings::Settings;
 
-/// What a Pod uses.
+/// The usage of a Pod.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading {
     /// Thousandths.
@@ -38,7 +38,7 @@ impl Tolerance {
     }
 }
 
-/// What all metrics of one autoscaler are measured against.
+/// The Pods and counts that all metrics of one autoscaler are measured against.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
     /// Those that the target selects.
@@ -58,7 +58,7 @@ pub struct Resource<'a> {
     pub container: Option<&'a str>,
 }
 
-/// What is used, of what should be.
+/// The usage as a share of the intended one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Share {
     ratio: f64,
@@ -243,7 +243,7 @@ fn narrow(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What a Pod, or one of its containers, requests of a resource, in thousandths. Every container has to say it.
+/// The request of a Pod, or of one of its containers, for a resource, in thousandths. Every container has to say it.
 fn request(pod: &Pod, resource: Resource<'_>) -> Result<i64, String> {
     let spec = pod.spec.clone().unwrap_or_default();
     let of_pod = spec.resources.as_ref().and_then(|r| r.requests.as_ref()).filter(|r| !r.is_empty());

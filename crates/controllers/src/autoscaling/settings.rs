@@ -14,7 +14,7 @@ pub struct Settings {
     pub initial_readiness: Duration,
     /// Where an autoscaler says nothing else, the highest recommendation of this time counts.
     pub downscale_stabilization: Duration,
-    /// So many autoscalers are looked at together.
+    /// The number of autoscalers that are looked at together.
     pub concurrent: usize,
 }
 

@@ -44,7 +44,7 @@ pub fn wish(csr: &CertificateSigningRequest) -> Result<CertificateRequest, Reque
     CertificateRequest::parse(&csr.spec.request.0)
 }
 
-/// What the certificate is for, or why a signer of `kubernetes.io` refuses the request even when it is approved, in
+/// The usage of the certificate, or why a signer of `kubernetes.io` refuses the request even when it is approved, in
 /// upstream's words where it has some.
 pub fn check(signer: &str, wish: &CertificateRequest, usages: &[String]) -> Result<Usage, String> {
     if let Some(what) = wish.unknown.first() {

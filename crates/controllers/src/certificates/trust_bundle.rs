@@ -32,7 +32,7 @@ impl TrustBundle {
     /// The signer's name, and a part of the content's hash: who reads an older bundle can go on reading it until it is gone.
     fn name(&self) -> String {
         let hash = Sha256::digest(&self.certificate);
-        let hash: String = hash[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = base16ct::lower::encode_string(&hash[..12]);
         format!("{}:{hash}", SIGNER.replace('/', ":"))
     }
 

@@ -28,7 +28,7 @@ const CONSUMERS_MAX: usize = 256;
 const BASE_MAX: usize = 57;
 
 /// The template of one of the Pod's claims, and what there is of it.
-pub struct Wanted {
+pub struct TemplatedClaim {
     claim: PodResourceClaim,
     template: Option<Arc<ResourceClaimTemplate>>,
     /// The claim that was made for it, whether or not the Pod's status names it.
@@ -36,7 +36,7 @@ pub struct Wanted {
 }
 
 pub struct Observed {
-    from_templates: Vec<Wanted>,
+    from_templates: Vec<TemplatedClaim>,
     /// All of the Pod's claims that there are.
     claims: Vec<Arc<ResourceClaim>>,
 }
@@ -83,7 +83,7 @@ impl Controller for ClaimsOfPods {
         let templates = listers.caches.of::<ResourceClaimTemplate>();
         let wanted = |claim: &PodResourceClaim| {
             let template = claim.resource_claim_template_name.as_ref()?;
-            Some(Wanted {
+            Some(TemplatedClaim {
                 claim: claim.clone(),
                 template: templates.get(&Key::new(namespace, template)),
                 made: owned.iter().find(|made| is_made_for(made, &claim.name)).cloned(),
@@ -228,7 +228,7 @@ mod tests {
 
     fn plan(pod: &Pod, made: Option<Arc<ResourceClaim>>, template: Option<Arc<ResourceClaimTemplate>>) -> Plan {
         let claims = made.iter().cloned().collect();
-        let wanted = Wanted { claim: asks(pod).next().unwrap().clone(), template, made };
+        let wanted = TemplatedClaim { claim: asks(pod).next().unwrap().clone(), template, made };
         ClaimsOfPods.plan(pod, &Observed { from_templates: vec![wanted], claims }, Timestamp::UNIX_EPOCH)
     }
 

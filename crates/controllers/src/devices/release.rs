@@ -139,7 +139,7 @@ impl Controller for ClaimRelease {
             let status = new.status.get_or_insert_default();
             status.reserved_for = (!unused).then(|| observed.consumers.clone());
             if unused && held {
-                // What drivers tell of devices goes with the devices.
+                // The status that drivers tell of devices goes with the devices.
                 (status.allocation, status.devices) = (None, None);
             }
             plan.set_status(claim, &new);

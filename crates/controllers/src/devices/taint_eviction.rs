@@ -1,6 +1,6 @@
 //! Device taint eviction: deletes Pods with devices that have NoExecute taints which their claims do not tolerate, or no longer.
 //! Reads: Pod, ResourceClaim, ResourceSlice, DeviceTaintRule. Writes: Pod (delete), Pod/status (DisruptionTarget).
-//! Upstream counterpart: pkg/controller/devicetainteviction. What it tells in the status of DeviceTaintRules is in `taint_rules`.
+//! Upstream counterpart: pkg/controller/devicetainteviction. The part that tells the status of DeviceTaintRules is `taint_rules`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

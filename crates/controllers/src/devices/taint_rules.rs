@@ -37,7 +37,7 @@ impl DeviceTaintRules {
     }
 }
 
-/// What a rule is about.
+/// The Pods and claims that a rule is about.
 #[derive(Debug, Default, PartialEq)]
 pub struct Observed {
     /// Pods that have to go, or would have to, and their namespaces.
@@ -180,7 +180,7 @@ impl Controller for DeviceTaintRules {
         let status = if status { "True" } else { "False" };
         if let Some(held) = held.filter(|held| held.observed_generation == generation) {
             let told = (held.status.as_str(), held.reason.as_str(), held.message.as_str());
-            // What a rule without effect would do is told once.
+            // A rule without effect tells once which Pods it would evict.
             if rule.spec.taint.effect == device_taint::NONE || told == (status, reason, message.as_str()) {
                 return plan;
             }

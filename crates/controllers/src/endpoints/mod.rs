@@ -1,4 +1,4 @@
-//! Controllers that say where a Service's Pods are. What the kernel or DNS makes of it is not here.
+//! Controllers that say where a Service's Pods are. Rules of the kernel and records of DNS are not here.
 
 mod endpoint;
 pub mod legacy;

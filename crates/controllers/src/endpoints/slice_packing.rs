@@ -12,7 +12,7 @@ use k8s_openapi::{
 /// How many endpoints one slice holds.
 const MAX: usize = 100;
 
-/// What endpoints must share to share a slice: the address family and the ports.
+/// The address family and the ports, which endpoints must have in common to be in one slice.
 pub type Group = (&'static str, Vec<EndpointPort>);
 
 /// The settings that all slices of one owner share.

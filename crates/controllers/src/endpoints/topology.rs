@@ -38,7 +38,8 @@ pub fn zone(node: &Node) -> Option<&String> {
     node.metadata.labels.as_ref()?.get(ZONE)
 }
 
-/// What of a node decides about the ratios: its zone and its CPU in thousandths. `None` for one that does not count.
+/// The part of a node that decides about the ratios: its zone and its CPU in thousandths. `None` for one that does not
+/// count.
 pub fn share(node: &Node) -> Option<(Option<&String>, i64)> {
     let excluded = |name: &&str| node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(*name));
     let status = node.status.as_ref()?;
@@ -195,7 +196,7 @@ fn targets(ratios: Option<&Ratios>, endpoints: &[(&str, Option<&str>)]) -> Resul
     let mut kept = places(true);
     if assign(&mut kept, &allocations).is_none() {
         kept = places(false);
-        // What comes out is the best there is.
+        // The result is the best there is.
         let _ = assign(&mut kept, &allocations);
     }
     Ok(kept.into_iter().map(|place| place.target.unwrap_or_default()).collect())
@@ -228,7 +229,7 @@ pub fn give_hints(
     }
 }
 
-/// What is told of a Service that no longer wants hints, and still has some.
+/// The event about a Service that no longer wants hints, and still has some.
 pub fn taken_away(family: &str, held: &[Arc<EndpointSlice>]) -> Option<Note> {
     let mut of_family = held.iter().filter(|slice| slice.address_type == family).flat_map(|slice| &slice.endpoints);
     let disabled = format!("Topology Aware Hints has been disabled, addressType: {family}");

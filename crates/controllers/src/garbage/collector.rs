@@ -61,7 +61,7 @@ impl Collector {
         Collector {
             setup,
             graph: Mutex::default(),
-            queue: Arc::new(Queue::default()),
+            queue: Queue::usual(NAME),
             offered: Mutex::default(),
             ready: AtomicBool::new(false),
             changed: Notify::new(),

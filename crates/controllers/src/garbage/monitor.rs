@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use super::{collector::Collector, graph::Object};
 use crate::discovery::{Offered, discover};
 
-/// The lists of all kinds are waited for so long.
+/// The longest wait for the lists of all kinds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One watch per kind; the set of kinds follows discovery, which is asked again when

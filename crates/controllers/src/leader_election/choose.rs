@@ -102,7 +102,7 @@ mod tests {
         check(&["a 1.0.0 1.0.0", "b 1.0.0 1.1.0 by=foo.com/bar"], Some("foo.com/bar"));
         check(&["a 1.0.0 1.2.0", "b 1.0.0 1.1.0 by=foo.com/bar"], Some(STRATEGY));
         check(&["a 1.0.0 1.1.0", "b 1.0.0 1.1.0 by=foo.com/bar"], None);
-        // What older ones want does not count, in whichever order they come.
+        // The strategies that older ones want do not count, in whichever order they come.
         check(&["a 1.0.0 1.1.0", "b 1.0.0 1.1.0 by=foo.com/bar", "c 1.0.0 1.2.0"], Some(STRATEGY));
         check(&["a 1.0.0 xyz by=foo.com/bar", "b 1.0.0 1.0.0"], Some(STRATEGY));
     }

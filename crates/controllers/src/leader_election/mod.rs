@@ -44,8 +44,8 @@ const CANDIDACY: Duration = Duration::from_secs(30 * 60);
 /// How many candidates for a Lease are asked at once; the others are asked afterwards.
 const QUESTIONS: usize = 100;
 
-/// What skiff's components say of themselves as candidates, where their election is coordinated. The reason why it is not,
-/// though it was asked for, is logged.
+/// The versions that skiff's components announce as candidates, where their election is coordinated. The reason why it is
+/// not, though it was asked for, is logged.
 pub fn versions(features: &Features, served: &RuntimeConfig) -> Option<Versions> {
     is_on(features, served).then(|| {
         let version = api::KUBERNETES_VERSION.trim_start_matches('v').to_owned();
@@ -169,7 +169,7 @@ fn answered(candidate: &LeaseCandidate) -> Option<&MicroTime> {
     candidate.spec.as_ref()?.renew_time.as_ref()
 }
 
-/// Who was not heard of for so long has no say any more.
+/// Whether a candidate was not heard of for half an hour: it has no say any more.
 fn is_expired(candidate: &LeaseCandidate, now: Timestamp) -> bool {
     age(answered(candidate), now).is_none_or(|age| age > CANDIDACY)
 }
@@ -242,7 +242,7 @@ fn elect(key: &Key, lease: Option<&Lease>, observed: &Observed, now: Timestamp) 
         },
         Strategy::Foreign(_) => None,
     };
-    // Who was chosen may not come, and who leads may not go.
+    // A candidate that was chosen may not come, and the leader may not go.
     plan.again_after(ANSWER);
     if let Some(write) = term.decide(key, strategy, holder, now) {
         plan.step(write);
@@ -288,7 +288,7 @@ impl<'l> Term<'l> {
     /// Whether the Lease should have another holder, or the candidates were not heard of for long.
     fn is_election_needed(&self, present: &[&LeaseCandidate], now: Timestamp) -> bool {
         let strategy = strategy(present);
-        // Who holds it is somebody else's to say, and that it is so is said already.
+        // The holder is somebody else's to choose, and the Lease says so already.
         if strategy.is_some_and(|strategy| strategy.name() == self.strategy && strategy.name() != STRATEGY) {
             return false;
         }

@@ -120,9 +120,9 @@ fn who_is_heard_of_gets_a_free_lease() {
     check("- then=b", &["a 1.19.0 1.19.0"], updated);
     check("gone still=10", &["a 1.19.0 1.19.0"], updated);
     check("gone lasts=0", &["a 1.19.0 1.19.0"], updated);
-    // Whose own Lease ran out needs it anew.
+    // A candidate whose own Lease ran out needs it anew.
     check("a by=OldestEmulationVersion still=10", &["a 1.19.0 1.19.0"], updated);
-    // Nobody says what he is.
+    // No candidate states its version and its strategy as it should.
     check("", &["a xyz 1.19.0"], "");
     check("", &["a 1.19.0 1.19.0", "b 1.19.0 1.19.0 by=foo.com/bar"], "");
 }
@@ -135,7 +135,7 @@ fn candidates_are_asked_before_one_is_chosen() {
     // They have time to answer.
     check("", &["a 1.19.0 1.19.0 renewed=-60 asked=0"], "again=5");
     check("", &["a 1.19.0 1.19.0 renewed=-60 asked=-4", "b 1.20.0 1.20.0 asked=-4"], "again=5");
-    // Who does not answer in time is passed over, and not asked again.
+    // A candidate that does not answer in time is passed over, and not asked again.
     check("", &["a 1.19.0 1.19.0 renewed=-60 asked=-30"], "");
     let other = "create b by=OldestEmulationVersion anew, again=5";
     check("", &["a 1.19.0 1.19.0 renewed=-20 asked=-10", "b 1.20.0 1.20.0 asked=-1"], other);
@@ -163,7 +163,7 @@ fn a_better_candidate_follows_the_one_that_leads() {
         &["a 1.19.0 1.19.0 renewed=-9", "b 1.20.0 1.20.0"],
         "again=6",
     );
-    // Who does not take part is followed too.
+    // A leader that does not take part is followed too.
     check("stranger lasts=10", &["a 1.19.0 1.19.0"], "update stranger by=OldestEmulationVersion then=a, again=5");
 }
 

@@ -52,7 +52,7 @@ type Heard = Arc<Mutex<HashMap<String, Silence>>>;
 
 #[derive(Debug, Clone, Copy)]
 struct Silence {
-    /// What had been listened when the node was heard of, or first seen.
+    /// The time for which this process had listened when the node was heard of, or first seen.
     since: Duration,
     /// How long it had been silent at that time.
     before: Duration,

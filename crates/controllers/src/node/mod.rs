@@ -1,4 +1,4 @@
-//! Controllers of nodes, and of Pods as far as their node decides. What a node does itself is not here.
+//! Controllers of nodes, and of Pods as far as their node decides. The work of a node itself is not here.
 
 pub mod conditions;
 pub mod ipam;

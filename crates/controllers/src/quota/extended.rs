@@ -1,4 +1,4 @@
-//! What claims use of extended resources, beside what Pods do: where classes stand for the resources, a quota of
+//! The use of extended resources by claims, beside that by Pods: where classes stand for the resources, a quota of
 //! `requests.RESOURCE` counts both.
 
 use std::{

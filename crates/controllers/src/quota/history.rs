@@ -1,4 +1,4 @@
-//! What was charged to each quota a moment ago, as the controller saw it: the object of such a charge may still be on its way.
+//! The charges to each quota a moment ago, as the controller saw them: the object of such a charge may still be on its way.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,7 +18,7 @@ use super::{PAUSE, SETTLING};
 /// The charges of this time are kept together.
 const GRAIN: Duration = Duration::from_millis(100);
 
-/// What may still be without its object.
+/// The part of the usage that may still be without its object.
 #[derive(Debug, Clone, Default)]
 pub struct Recent {
     /// Nothing is known of the time before: any part may be.

@@ -56,9 +56,9 @@ impl ResourceQuotas {
 }
 
 pub struct Observed {
-    /// What may still be without its object.
+    /// The part of the usage that may still be without its object.
     recent: Recent,
-    /// What is used, of the resources that were counted. `None` when it is too early to count again.
+    /// The usage of the resources that were counted. `None` when it is too early to count again.
     used: Option<Resources>,
 }
 
@@ -151,7 +151,7 @@ impl Controller for ResourceQuotas {
         if let Some(counted) = &observed.used {
             let status = status(quota, counted, &observed.recent);
             let used = amounts(status.used.as_ref());
-            // What stays charged without being there is looked at again when it has settled.
+            // A charge whose object is not there is looked at again when it has settled.
             if counted.iter().any(|(name, amount)| used.get(name).is_some_and(|used| used > amount)) {
                 plan.again_after(SETTLING);
             }
@@ -173,7 +173,7 @@ fn present(quota: &ResourceQuota) -> Resources {
     amounts(quota.status.as_ref().and_then(|s| s.used.as_ref()))
 }
 
-/// What was counted, with what may be on its way; what was not counted stays.
+/// The status with the counted usage and the usage that may be on its way; a resource that was not counted stays.
 fn status(quota: &ResourceQuota, counted: &Resources, recent: &Recent) -> ResourceQuotaStatus {
     let hard = quota.spec.as_ref().and_then(|s| s.hard.clone()).unwrap_or_default();
     let texts = quota.status.as_ref().and_then(|s| s.used.as_ref());

@@ -168,7 +168,7 @@ impl Sink for Objects {
     fn advance(&self, _: u64) {}
 }
 
-/// What went while nobody watched is not in a list: all quotas of the resource count again.
+/// An object that went while nobody watched is not in a list: all quotas of the resource count again.
 struct Listed<'a>(&'a Objects);
 
 impl Listing for Listed<'_> {

@@ -1,4 +1,4 @@
-//! Volumes and claims. What a node does with a volume is the kubelet's.
+//! Volumes and claims. The work of a node with a volume is the kubelet's.
 
 pub mod attach_detach;
 pub mod attributes_class_protection;

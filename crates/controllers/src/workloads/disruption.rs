@@ -113,7 +113,8 @@ impl Controller for Disruptions {
                     conditions: conditions(budget, Ok(allowed > 0), now),
                 }
             }
-            // A disruption is not allowed while its cost is not known. What the budget says by now was not reckoned.
+            // A disruption is not allowed while its cost is not known. The numbers that the budget says by now were not
+            // reckoned.
             Err(error) => PodDisruptionBudgetStatus {
                 disruptions_allowed: 0,
                 conditions: conditions(budget, Err(error), now),

@@ -81,7 +81,7 @@ pub fn watch<O: HistoryOwner>(watches: &mut Watches<O>) {
     watches.selected::<ControllerRevision>(|owner, revision| selector(owner).matches(&revision.metadata.labels));
 }
 
-/// What the caches say about an owner's history.
+/// The caches' view of an owner's history.
 #[derive(Debug, Default)]
 pub struct Recorded {
     /// Revisions that the owner controls, and free ones that its selector takes.

@@ -1,4 +1,5 @@
-//! Controllers that make, keep and delete Pods, and what they share. What depends on a Pod's node is in `node`.
+//! Controllers that make, keep and delete Pods, and what they share. Controllers whose work depends on a Pod's node are
+//! in `node`.
 
 mod availability;
 pub mod cron_job;

@@ -36,7 +36,7 @@ pub struct Scales {
 }
 
 impl Scales {
-    /// What the caches say. Pods without a controller count for nothing.
+    /// The scales that the caches know. Pods without a controller count for nothing.
     pub fn cached(pods: &[Arc<Pod>], caches: &Caches) -> Self {
         let (mut scales, mut seen) = (Scales::default(), BTreeSet::new());
         for pod in pods {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// A number, or a percentage of `total`. What cannot be read counts as none.
+/// A number, or a percentage of `total`. A text that cannot be read counts as none.
 pub fn scaled(value: Option<&IntOrString>, total: i32, round_up: bool) -> i32 {
     match value {
         None => 0,

@@ -59,7 +59,7 @@ impl Controller for StaleDisruptions {
             ..PodCondition::default()
         };
         let mut condition = json!(condition);
-        // What is not said would stay as it was.
+        // A field that is not written would stay as it was.
         condition["reason"] = json!(null);
         condition["message"] = json!(null);
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});

@@ -1,5 +1,5 @@
-//! What the tests share: an API server over a store in memory, which asks nobody for credentials and admits everything, and a
-//! client that learns late.
+//! The setting that the tests share: an API server over a store in memory, which asks nobody for credentials and admits
+//! everything, and a client that learns late.
 
 use std::{sync::Arc, time::Duration};
 

@@ -87,7 +87,7 @@ fn zone_of(endpoint: &Endpoint) -> Option<&str> {
     endpoint.hints.as_ref()?.for_zones.as_ref()?.first().map(|zone| zone.name.as_str())
 }
 
-/// What is wrong with the hints of endpoints that are ready, where they may be given.
+/// The fault in the hints of endpoints that are ready, where they may be given.
 fn unfair(endpoints: &[&Endpoint], ratios: &BTreeMap<String, f64>) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for endpoint in endpoints {

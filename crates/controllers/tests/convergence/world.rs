@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use crate::common::{everything, lagging, object, server};
 
-/// What happens in a world.
+/// The objects, controllers and changes of a world.
 pub trait Story: Sized {
     /// The names of the controllers that run.
     const CONTROLLERS: &'static [&'static str];

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use api::validation::{field::Path, names};
 use prost::Message;
 
-/// What is longer is refused: upstream's limits, in bytes.
+/// Upstream's limits, in bytes: longer ones are refused.
 const KEY_ID_MAX: usize = 1024;
 const SEED_MAX: usize = 1024;
 const ANNOTATIONS_MAX: usize = 32 * 1024;

@@ -1,4 +1,4 @@
-//! What is counted of plugins, under upstream's names.
+//! The figures of plugins, under upstream's names.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use crate::kms::Failure;
 /// Upper bounds of the histogram of calls, in seconds: 0.0001, doubled nineteen times.
 const BUCKETS: usize = 20;
 const FIRST_BOUND: f64 = 0.0001;
-/// So many keys of a plugin have series; a plugin that changes its key at each question makes no more.
+/// The number of a plugin's keys that have series; a plugin that changes its key at each question makes no more.
 const KEYS: usize = 100;
 
 /// Whether values are written or read.

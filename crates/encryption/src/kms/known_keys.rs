@@ -8,7 +8,7 @@ use crate::{
     kms::envelope::{Source, Wrapped},
 };
 
-/// So many are kept.
+/// The number of keys that are kept.
 const KEPT: usize = 1000;
 
 type Name = (Source, Wrapped);

@@ -2,7 +2,7 @@
 //! made. A plugin is asked when the server starts, when its key changes, and for each seed that this server has not met yet:
 //! never for a single value.
 //!
-//! What the plugin is asked through is the caller's: this crate speaks no gRPC.
+//! The way to the plugin is the caller's: this crate speaks no gRPC.
 //! Upstream counterpart: apiserver/pkg/storage/value/encrypt/envelope/kmsv2.
 
 mod envelope;
@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 pub use envelope::Wrapped;
 pub use plugin::{Locked, Plugin, figures};
 
-/// What values of every plugin begin with; the name of the plugin and a colon follow.
+/// The beginning of the values of every plugin; the name of the plugin and a colon follow.
 pub const PREFIX: &str = "k8s:enc:kms:v2:";
 
 /// Where a plugin listens, and how long an answer may take.

@@ -22,14 +22,14 @@ use crate::{
     opened::Opened,
 };
 
-/// A seed is written with for so long after the plugin's last good answer.
+/// The time after the plugin's last good answer for which its seed is written with.
 const WRITES_FOR: Duration = Duration::from_secs(3 * 60);
-/// An answer about the plugin's health holds for so long: anybody may ask for it.
+/// The time for which an answer about the plugin's health holds: anybody may ask for it.
 pub(super) const HEALTHY_FOR: Duration = Duration::from_secs(20);
 pub(super) const UNHEALTHY_FOR: Duration = Duration::from_secs(3);
 const VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
-/// What values are written with.
+/// The seed that values are written with, and until when.
 struct Writing {
     seed: Arc<Seed>,
     wrapped: Wrapped,
@@ -38,7 +38,7 @@ struct Writing {
     until_wall: Timestamp,
 }
 
-/// What is known of the plugin's health.
+/// The plugin's health, by its last answer.
 #[derive(Default)]
 struct Health {
     answer: Option<(Instant, Result<(), String>)>,
@@ -62,7 +62,7 @@ impl fmt::Debug for Plugin {
 }
 
 fn hash_of(key_id: &str) -> String {
-    let hex: String = Sha256::digest(key_id).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = base16ct::lower::encode_string(&Sha256::digest(key_id));
     format!("sha256:{hex}")
 }
 
@@ -80,7 +80,7 @@ pub struct Locked {
 }
 
 impl Locked {
-    /// The same for a plugin that is not the first of its providers.
+    /// The locked value of a plugin that stands at this place of its providers: only the first one writes.
     pub fn behind(self, place: usize) -> Self {
         Locked { stale: place > 0, ..self }
     }
@@ -172,7 +172,8 @@ impl Plugin {
     }
 
     async fn ask(&self, version: &mut Option<String>) -> Result<(), String> {
-        // What the answer allows begins before the question: it must not count for longer because the plugin is slow.
+        // The permission that the answer gives begins before the question: it must not count for longer because the
+        // plugin is slow.
         let (asked, asked_wall) = (Instant::now(), clock::now());
         let status = self.figures.call("/v2.KeyManagementService/Status", self.service.status()).await;
         let status = status.map_err(|failure| {
@@ -246,7 +247,7 @@ impl Plugin {
             )));
         }
         let seed = Arc::new(seed);
-        // What is written with it is read without a question.
+        // Values written with it are read without a question.
         self.known.lock().put((Source::Seed, wrapped.clone()), seed.clone());
         *self.writing.write() = Some(Writing { seed, wrapped, key_hash: hash_of(key_id), until, until_wall });
         Ok(())
@@ -259,7 +260,7 @@ impl Plugin {
     }
 }
 
-/// What is counted of these plugins, as lines of a page.
+/// The figures of these plugins, as lines of a page.
 pub fn figures(plugins: &[Arc<Plugin>]) -> String {
     let mut text = Text::default();
     plugins.iter().for_each(|plugin| plugin.write_figures(&mut text));

@@ -21,7 +21,7 @@ const VECTORS: [&str; 2] = [
     "azhzOmVuYzprbXM6djI6cGx1Z2luOgpcyMnKy8zNzs/Q0dLTaloKsuio2RpWb3rdbGOfNsyljdhtPc1WnsBUj/iriZ/9rgaE/3pey1aeMMaSLXrCsdB23aY31WZ+ezL603A6QWKtvDT+4DqfsmGr2v7RR8QSBWtleS0xGgd3cmFwcGVk",
 ];
 
-/// What a plugin in memory does. Its ciphertext is the plaintext behind a mark.
+/// The behaviour of a plugin in memory. Its ciphertext is the plaintext behind a mark.
 #[derive(Clone)]
 struct Mood {
     key_id: String,
@@ -243,7 +243,7 @@ async fn a_plugin_that_is_away_stops_writes_after_three_minutes_and_no_reads_of_
         "{error}"
     );
     assert_eq!(bench.get("a").await.as_deref(), Ok(VALUE));
-    // What was never met cannot be read.
+    // A key that was never met cannot be read.
     let bench = bench.restarted().await;
     let error = bench.get("a").await.unwrap_err();
     assert_eq!(error, format!("unable to transform key {:?}: failed to decrypt DEK, error: rpc error: away", key("a")));

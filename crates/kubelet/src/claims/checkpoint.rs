@@ -63,7 +63,8 @@ impl Checkpoint {
         &self.0
     }
 
-    /// What was kept. Without it nobody knows what drivers have to take back, so a file that cannot be understood is an error.
+    /// The claims that were kept. Without it nobody knows what drivers have to take back, so a file that cannot be understood
+    /// is an error.
     pub fn read(&self) -> io::Result<BTreeMap<Key, Held>> {
         match fs::read(&self.0) {
             Ok(bytes) => Ok(parse(serde_json::from_slice(&bytes)?)),

@@ -113,7 +113,7 @@ impl Drivers {
         Arc::new(Drivers { state, client, node_name: node_name.to_owned(), health, asks_health })
     }
 
-    /// What a driver reports of a device.
+    /// The health that a driver reports of a device.
     pub fn health(&self, driver: &str, device: &Device) -> &'static str {
         self.health.of(driver, &device.pool_name, &device.device_name)
     }

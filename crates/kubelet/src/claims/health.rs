@@ -26,7 +26,7 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The reports of a driver are taken in no faster than this, however fast it sends them.
 const PACE: Duration = Duration::from_secs(1);
 
-/// What was reported of a device, and until when it counts.
+/// The health that was reported of a device, and until when it counts.
 #[derive(Debug, Clone, Copy)]
 struct Reported {
     health: &'static str,
@@ -80,7 +80,7 @@ impl Health {
     }
 }
 
-/// What a driver reports counts as long as somebody follows it.
+/// The following of a driver, without which its reports do not count any more.
 struct Followed {
     health: Arc<Health>,
     driver: String,
@@ -101,7 +101,7 @@ pub async fn follow(health: Arc<Health>, driver: String, channel: Channel) {
         match grpc::stream::<_, NodeWatchResourcesResponse>(&channel, WATCH_HEALTH, asked, CONNECTION).await {
             Ok(mut reports) => loop {
                 match clock::timeout(FRESH, reports.next()).await {
-                    // What was reported may be too old by now.
+                    // A report may be too old by now.
                     Err(_) => health.changes.send_replace(()),
                     Ok(Some(Ok(report))) => health.set(driver, report.devices),
                     Ok(_) => break,

@@ -3,9 +3,10 @@
 //! Upstream counterpart: pkg/kubelet/cm/dra.
 //!
 //! [`drivers`] knows who is registered. [`prepare`] asks the drivers of a Pod's claims before its containers begin, and again
-//! when the last Pod with a claim has gone. What was asked of them is in [`state`] (pure) and, before they are asked, on the disk
-//! ([`checkpoint`]): a kubelet that starts again takes back what the one before it had prepared. [`slices`] takes the devices
-//! of drivers that have gone away out of the scheduler's sight; [`health`] is what drivers report of theirs.
+//! when the last Pod with a claim has gone. The claims that they were asked about are in [`state`] (pure) and, before they are
+//! asked, on the disk ([`checkpoint`]): a kubelet that starts again takes back the claims that the one before it had prepared.
+//! [`slices`] takes the devices of drivers that have gone away out of the scheduler's sight; [`health`] is what drivers report of
+//! theirs.
 
 mod checkpoint;
 pub mod drivers;

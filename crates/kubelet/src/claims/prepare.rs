@@ -21,7 +21,7 @@ use crate::{
         checkpoint::{self, Checkpoint},
         drivers::{Driver, Drivers},
         messages::{Claim, Device},
-        state::{Batches, Held, State, Wanted},
+        state::{Batches, ClaimToPrepare, Held, State},
     },
     volumes::folder::blocking,
 };
@@ -77,7 +77,7 @@ fn check<'a>(call: &str, claims: &[Claim], answer: impl Iterator<Item = (&'a Str
 }
 
 /// A claim as its Pod may use it, in the words of upstream where it may not.
-fn usable(pod: &Pod, named: &pod::DeviceClaim, claim: &ResourceClaim) -> Result<Wanted, String> {
+fn usable(pod: &Pod, named: &pod::DeviceClaim, claim: &ResourceClaim) -> Result<ClaimToPrepare, String> {
     let (key, name) = (Key::of(claim), pod.metadata.name.as_deref().unwrap_or_default());
     let claim_uid = claim.metadata.uid.clone().unwrap_or_default();
     if !named.is(claim, pod) {
@@ -91,7 +91,7 @@ fn usable(pod: &Pod, named: &pod::DeviceClaim, claim: &ResourceClaim) -> Result<
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let allocation = allocation.ok_or_else(|| format!("ResourceClaim {}: not allocated", key.name))?;
     let results = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
-    Ok(Wanted { drivers: results.map(|result| result.driver.clone()).collect(), key, uid: claim_uid })
+    Ok(ClaimToPrepare { drivers: results.map(|result| result.driver.clone()).collect(), key, uid: claim_uid })
 }
 
 /// The claims that a container uses, each with the name of a request of it, which is empty for all of them.
@@ -155,14 +155,14 @@ impl Claims {
     }
 
     /// The claims of a Pod, which it may all use.
-    async fn wanted(&self, pod: &Pod) -> Result<Vec<Wanted>, String> {
+    async fn wanted(&self, pod: &Pod) -> Result<Vec<ClaimToPrepare>, String> {
         let claims: Api<ResourceClaim> = Api::namespaced(self.client.clone(), namespace(pod));
         let extended = pod::extended_claim(pod).map(|name| pod::DeviceClaim {
             claim: String::new(),
             name: Some(name.to_owned()),
             is_own: false,
         });
-        let mut wanted: Vec<Wanted> = Vec::new();
+        let mut wanted: Vec<ClaimToPrepare> = Vec::new();
         for named in pod::device_claims(pod).chain(extended) {
             let name = named.name.as_deref().ok_or_else(|| {
                 let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -177,7 +177,8 @@ impl Claims {
         Ok(wanted)
     }
 
-    /// Has everything prepared that a Pod claims, or says why not. What is prepared stays so, and this can be called again.
+    /// Has everything prepared that a Pod claims, or says why not. A claim that is prepared stays so, and this can be
+    /// called again.
     pub async fn prepare(&self, pod: &Pod) -> Result<(), String> {
         // Nothing is written down before it is clear that there is somebody to ask: such a Pod can go without being stuck.
         let wanted = self.wanted(pod).await?;

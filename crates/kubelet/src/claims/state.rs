@@ -20,7 +20,7 @@ pub struct Held {
 
 /// A claim as the API server has it: who is to prepare it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ClaimToPrepare {
     pub key: Key,
     pub uid: String,
     pub drivers: BTreeSet<String>,
@@ -45,16 +45,16 @@ fn batch(batches: &mut Batches, key: &Key, uid: &str, drivers: impl Iterator<Ite
 
 impl State {
     /// Counts a Pod among the users of its claims. Returns what is to be prepared for it.
-    pub fn join(&mut self, pod: &str, wanted: &[Wanted]) -> Result<Batches, String> {
-        let other = |one: &&Wanted| self.claims.get(&one.key).is_some_and(|held| held.uid != one.uid);
-        if let Some(Wanted { key, .. }) = wanted.iter().find(other) {
+    pub fn join(&mut self, pod: &str, wanted: &[ClaimToPrepare]) -> Result<Batches, String> {
+        let other = |one: &&ClaimToPrepare| self.claims.get(&one.key).is_some_and(|held| held.uid != one.uid);
+        if let Some(ClaimToPrepare { key, .. }) = wanted.iter().find(other) {
             let (name, uid) = (&key.name, &self.claims[key].uid);
             return Err(format!(
                 "old ResourceClaim with same name {name} and different UID {uid} still exists (previous pod force-deleted?!)"
             ));
         }
         let mut batches = Batches::new();
-        for Wanted { key, uid, drivers } in wanted {
+        for ClaimToPrepare { key, uid, drivers } in wanted {
             let held = self.claims.entry(key.clone()).or_insert_with(|| Held {
                 uid: uid.clone(),
                 drivers: drivers.iter().map(|driver| (driver.clone(), Vec::new())).collect(),
@@ -90,7 +90,8 @@ impl State {
         self.claims.iter().filter(|(_, held)| held.pods.contains(pod)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// What is no longer to be prepared when this Pod has gone, and which claims these are.
+    /// The claims that are no longer to be prepared when this Pod has gone, as batches for their drivers and by their
+    /// keys.
     pub fn last(&self, pod: &str) -> (Batches, Vec<Key>) {
         let (mut batches, mut last) = (Batches::new(), Vec::new());
         for (key, held) in &self.claims {
@@ -136,9 +137,9 @@ impl State {
 mod tests {
     use super::*;
 
-    fn wanted(name: &str, uid: &str, drivers: &[&str]) -> Wanted {
+    fn wanted(name: &str, uid: &str, drivers: &[&str]) -> ClaimToPrepare {
         let drivers = drivers.iter().map(|driver| (*driver).to_owned()).collect();
-        Wanted { key: Key::new("d", name), uid: uid.to_owned(), drivers }
+        ClaimToPrepare { key: Key::new("d", name), uid: uid.to_owned(), drivers }
     }
 
     fn words(batches: &Batches) -> Vec<String> {

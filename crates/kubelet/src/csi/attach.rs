@@ -31,7 +31,7 @@ fn is_ready(node: &Node, name: &str) -> bool {
     used && attached.is_some_and(|list| list.iter().any(|held| held.name == name))
 }
 
-/// What the attacher tells the driver of the node; why the volume is not attached.
+/// The attacher's message to the driver of the node, or why the volume is not attached.
 fn context(attachment: Option<VolumeAttachment>) -> Result<BTreeMap<String, String>, String> {
     let attachment = attachment.ok_or("no existing VolumeAttachment found")?;
     if attachment.metadata.deletion_timestamp.is_some() {
@@ -65,7 +65,7 @@ impl Attachments {
         });
     }
 
-    /// Waits until the volume is attached here. What its attacher tells the driver.
+    /// Waits until the volume is attached here. Returns its attacher's message to the driver.
     pub async fn attached(&self, record: &Record) -> Result<BTreeMap<String, String>, VolumeError> {
         self.in_use.send_if_modified(|held| held.insert(record.attached_as.clone()));
         if clock::timeout(WAIT, self.reported(&record.attached_as)).await.is_err() {

@@ -73,7 +73,7 @@ impl Driver {
         answer
     }
 
-    /// What it can do. Numbers that nobody knows are passed over.
+    /// The abilities of the driver. Numbers that nobody knows are passed over.
     pub async fn abilities(&self) -> Result<BTreeSet<Ability>, Status> {
         let answer: Capabilities = self.call(GET_CAPABILITIES, Empty {}).await?;
         let known = |rpc: i32| Ability::try_from(rpc).ok();

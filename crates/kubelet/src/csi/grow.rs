@@ -27,10 +27,10 @@ use crate::{
 /// How often volumes that Pods have are looked at.
 const LOOK: Duration = Duration::from_secs(60);
 const STORAGE: &str = "storage";
-/// What is said of a resize in a claim's conditions, and nothing else.
+/// The conditions of a claim about a resize, of which nothing else is said.
 const RESIZES: [&str; 4] = ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
-/// What is to be done for a volume that is larger than its claim, or than it was here.
+/// The treatment of a volume that is larger than its claim, or than it was here.
 #[derive(Debug, PartialEq, Eq)]
 enum Way {
     Nothing,
@@ -63,7 +63,7 @@ fn is_infeasible(status: &Status) -> bool {
     matches!(status.code(), Code::InvalidArgument | Code::OutOfRange | Code::NotFound)
 }
 
-/// What is to become of a claim's conditions, as a strategic patch says it: the resize has failed, or is over.
+/// The new conditions of a claim, as a strategic patch says them: the resize has failed, or is over.
 fn conditions(claim: &PersistentVolumeClaim, error: Option<&str>, now: Time) -> Vec<Value> {
     if let Some(why) = error {
         let message = format!("failed to expand pvc with: {why}");
@@ -77,7 +77,7 @@ fn conditions(claim: &PersistentVolumeClaim, error: Option<&str>, now: Time) -> 
 }
 
 impl Csi {
-    /// Lets a volume grow, if it is to. What keeps a Pod from getting it.
+    /// Lets a volume grow, if it is to. An error keeps a Pod from getting it.
     pub(super) async fn grow(&self, held: &Held) -> Result<(), VolumeError> {
         let Some((namespace, name)) = &held.volume.claim else { return Ok(()) };
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());

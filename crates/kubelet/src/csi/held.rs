@@ -1,4 +1,5 @@
-//! The volumes that Pods have now, as their drivers were asked for them. What outlives the kubelet is on disk instead.
+//! The volumes that Pods have now, as their drivers were asked for them. The records that outlive the kubelet are on
+//! disk instead.
 
 use std::path::PathBuf;
 

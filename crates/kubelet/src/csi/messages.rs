@@ -48,7 +48,7 @@ pub struct Rpc {
     pub r#type: i32,
 }
 
-/// What a driver can do on a node.
+/// The abilities that a driver can have on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, prost::Enumeration)]
 pub enum Ability {
     Unknown = 0,

@@ -48,7 +48,7 @@ use self::{
 };
 use crate::volumes::{error::VolumeError, folder::PodFolder, mounter::Mounter};
 
-/// A driver that wants its volumes published again and again gets them so often.
+/// The pause after which a driver publishes its volumes again, if it wants that.
 const REPUBLISH: Duration = Duration::from_secs(60);
 
 /// Records an event about an object: its kind, its reason and its message.

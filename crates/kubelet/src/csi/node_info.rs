@@ -1,4 +1,4 @@
-//! What drivers say about the node, in the API: its CSINode object, and an annotation and labels of its Node.
+//! The statements of drivers about the node, in the API: its CSINode object, and an annotation and labels of its Node.
 //! Upstream counterpart: pkg/volume/csi/nodeinfomanager.
 
 use std::{collections::BTreeMap, time::Duration};

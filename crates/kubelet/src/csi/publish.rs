@@ -80,7 +80,7 @@ impl Csi {
         Ok(place.target)
     }
 
-    /// What is left to do here once the driver has published a volume.
+    /// The kubelet's own work once the driver has published a volume.
     async fn finish(&self, usage: &Usage<'_>, target: &Path) -> Result<(), VolumeError> {
         let (wish, at, record) = (usage.wish, target.to_owned(), &usage.record);
         if record.is_block() {
@@ -98,7 +98,7 @@ impl Csi {
         given.map_err(|error| failed(record, format!("applyFSGroup failed for vol {}: {error}", record.handle)))
     }
 
-    /// What the driver is told of the volume and of the Pod: its attributes, and its secrets.
+    /// The attributes and secrets of the volume and of the Pod that the driver is told.
     async fn told(
         &self,
         usage: &Usage<'_>,

@@ -1,5 +1,5 @@
-//! What is on disk of volumes: which of them a Pod wants, which of them are staged, and how far that came. A kubelet that starts
-//! again knows all from there. Places and files are upstream's (`vol_data.json`), with a few more keys in them.
+//! The records of volumes on disk: which of them a Pod wants, which of them are staged, and how far that came. A kubelet that
+//! starts again knows all from there. Places and files are upstream's (`vol_data.json`), with a few more keys in them.
 //!
 //! A record is written before the driver is asked for anything, and goes after it has undone everything: no driver holds a volume
 //! that no record names.
@@ -191,13 +191,13 @@ impl Places {
         volumes.chain(devices).filter_map(|folder| Record::read(&folder)).collect()
     }
 
-    /// What a Pod wants, by its folder: a record that cannot be read is `None`.
+    /// The volumes that a Pod wants, by its folder: a record that cannot be read is `None`.
     pub fn of_pod(&self, pod: &PodFolder) -> Vec<(PathBuf, Option<Record>)> {
         let folder = pod.volume("csi", "");
         below(&folder).map(|folder| (folder.clone(), Record::read(&folder))).collect()
     }
 
-    /// What all Pods want.
+    /// The volumes that all Pods want.
     pub fn of_pods(&self) -> Vec<Record> {
         let uids = below(&self.root.join("pods")).filter_map(|p| p.file_name()?.to_str().map(str::to_owned));
         let pods = uids.map(|uid| PodFolder::new(&self.root, &uid));
@@ -206,7 +206,7 @@ impl Places {
 }
 
 pub fn hex(text: &str) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    base16ct::lower::encode_string(&Sha256::digest(text))
 }
 
 #[cfg(test)]

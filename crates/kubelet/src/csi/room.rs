@@ -9,7 +9,7 @@ use crate::{
     volume_room::{Amounts, Room},
 };
 
-/// What a driver says, of each unit the last word. Less than nothing is nothing.
+/// The room that a driver reports, of each unit the last word. Less than nothing is nothing.
 fn room(said: &StatsResponse) -> Room {
     let amount = |value: i64| u64::try_from(value).unwrap_or(0);
     let of = |unit: Unit| {

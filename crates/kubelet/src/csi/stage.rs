@@ -1,5 +1,5 @@
 //! Staging: what a driver does once for a volume on a node, before the first Pod gets it and after the last one has given it
-//! back. Who uses a staged volume is found on disk.
+//! back. The users of a staged volume are found on disk.
 //! Upstream counterpart: MountDevice and UnmountDevice of pkg/volume/csi/csi_attacher.go.
 
 use std::{
@@ -70,7 +70,7 @@ impl Csi {
             volume_context: volume.attributes.clone(),
         };
         if let Err(status) = usage.driver.call::<_, Empty>(STAGE, request).await {
-            // What an earlier try may have left is not undone by a refusal of this one.
+            // A volume that an earlier try may have left is not undone by a refusal of this one.
             if is_final(&status) && progress == Progress::Nothing {
                 record.progress = Progress::Nothing;
                 self.write(&record, &place, &place.folder).await?;
@@ -97,7 +97,7 @@ impl Csi {
         .await
     }
 
-    /// What Pods want, without what is theirs alone.
+    /// The volumes that Pods want, without those that are theirs alone.
     async fn wanted(&self) -> Vec<Record> {
         let places = self.places.clone();
         let mut wanted = blocking(move || places.of_pods()).await;

@@ -19,7 +19,7 @@ use crate::{
     volumes::{folder::PodFolder, sources::Sources},
 };
 
-/// What a Pod wants of a volume.
+/// The wish of a Pod for a volume.
 pub struct Wish<'a> {
     pub pod: &'a Pod,
     /// The volume's name in the Pod.
@@ -39,7 +39,7 @@ pub struct Usage<'a> {
     pub record: Record,
     pub driver: Arc<Driver>,
     pub abilities: BTreeSet<Ability>,
-    /// What the attacher tells the driver.
+    /// The attacher's message to the driver.
     pub context: BTreeMap<String, String>,
 }
 
@@ -67,7 +67,7 @@ impl Usage<'_> {
 
 type Turn = tokio::sync::Mutex<()>;
 
-/// Who works on which volume. Those that nobody works on are not in it.
+/// The volumes that are worked on, each with its turn. Those that nobody works on are not in it.
 #[derive(Default)]
 pub struct Turns(Mutex<HashMap<(String, String), Weak<Turn>>>);
 

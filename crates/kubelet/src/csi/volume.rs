@@ -81,7 +81,7 @@ impl Volume {
         }
     }
 
-    /// What is written down of it.
+    /// The record that is written down of it.
     pub fn record(&self, node_name: &str) -> Record {
         let (driver, handle) = (&self.driver, &self.handle);
         Record {
@@ -102,7 +102,8 @@ impl Volume {
         format!("kubernetes.io/csi/{}^{}", self.driver, self.handle)
     }
 
-    /// What the driver is told of how the volume is used. The group is for drivers that give the files to it themselves.
+    /// The capability by which the driver is told how the volume is used. The group is for drivers that give the files
+    /// to it themselves.
     pub fn capability(&self, abilities: &BTreeSet<Ability>, group: Option<u32>) -> VolumeCapability {
         let access_type = if self.is_block {
             AccessType::Block(Empty {})
@@ -130,7 +131,7 @@ impl Volume {
     }
 }
 
-/// What a CSIDriver object says, or what holds without one.
+/// The settings of a CSIDriver object, or those that hold without one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub attach_required: bool,
@@ -185,7 +186,7 @@ impl Settings {
     }
 }
 
-/// What a driver hears of a Pod that asks for it.
+/// The attributes of a Pod for a driver that asks for them.
 pub fn pod_attributes(pod: &Pod, is_inline: bool) -> BTreeMap<String, String> {
     let account = pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
     [

@@ -230,7 +230,8 @@ impl Devices {
                     self.give(&wish).await?;
                 }
             }
-            // What an init container has had is free for those after it; what another one has is not.
+            // A device that an init container has had is free for those after it; one that another container has is
+            // not.
             let state = self.state.lock();
             for (resource, allocation) in state.of(uid(pod), &container.name).into_iter().flatten() {
                 let free = reusable.entry(resource.clone()).or_default();
@@ -273,8 +274,8 @@ impl Devices {
         Ok(())
     }
 
-    /// What the devices of a container that is about to start bring into it. A Pod that began without a device which a plugin
-    /// offers by now gets it first.
+    /// The part of a container's configuration that its devices bring when it is about to start. A Pod that began without a
+    /// device which a plugin offers by now gets it first.
     pub async fn start(&self, pod: &Pod, container: &Container) -> Result<Given, String> {
         let lacks = {
             let state = self.state.lock();

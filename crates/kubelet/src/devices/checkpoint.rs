@@ -1,4 +1,4 @@
-//! Who has which devices, in a file: a kubelet that starts again gives none of them to another Pod. The layout is that of
+//! The owners of devices, in a file: a kubelet that starts again gives none of them to another Pod. The layout is that of
 //! upstream's `kubelet_internal_checkpoint`, which tools read, without its checksum: the file is replaced as a whole.
 
 use std::{
@@ -47,7 +47,7 @@ struct Entry {
     alloc_resp: String,
 }
 
-/// What outlives a kubelet: who has which devices, and of which resources there were plugins.
+/// The knowledge that outlives a kubelet: which devices each container has, and for which resources there were plugins.
 #[derive(Debug, Default, PartialEq)]
 pub struct Kept {
     pub allocations: Allocations,
@@ -61,8 +61,8 @@ impl Checkpoint {
         Checkpoint(folder.join(NAME))
     }
 
-    /// What was kept. A file that cannot be read counts as none, as upstream: no Pod is held up by it. It stays beside the next
-    /// one, for people to look at.
+    /// The content of the file. A file that cannot be read counts as none, as upstream: no Pod is held up by it. It stays
+    /// beside the next one, for people to look at.
     pub fn read(&self) -> Kept {
         let read = fs::read(&self.0).and_then(|bytes| Ok(serde_json::from_slice::<Document>(&bytes)?));
         let read = read.and_then(|document| parse(document.data));

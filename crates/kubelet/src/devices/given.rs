@@ -1,4 +1,4 @@
-//! What devices bring into a container, as the engine is told it. Pure.
+//! The variables, mounts and device nodes that devices bring into a container, as the engine is told them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// Adds what one resource needs. What has its name or place already stays as it is: the first one wins, as upstream.
+    /// Adds what one resource needs. A part whose name or place is taken is left out: the first one wins, as upstream.
     pub fn add(&mut self, answer: &ContainerAllocateResponse) {
         for (name, value) in &answer.envs {
             self.envs.entry(name.clone()).or_insert_with(|| value.clone());

@@ -110,7 +110,7 @@ pub struct AllocateResponse {
     pub container_responses: Vec<ContainerAllocateResponse>,
 }
 
-/// What a container needs in order to use its devices.
+/// The needs of a container that is to use its devices.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerAllocateResponse {
     #[prost(btree_map = "string, string", tag = "1")]

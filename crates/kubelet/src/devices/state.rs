@@ -31,7 +31,7 @@ impl Resource {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Allocation {
     pub devices: BTreeSet<String>,
-    /// What they bring along; `None` as long as the plugin has not said it.
+    /// The plugin's answer about them; `None` as long as it has not given one.
     pub answer: Option<ContainerAllocateResponse>,
 }
 
@@ -51,7 +51,7 @@ pub struct Wish<'a> {
     pub reusable: &'a BTreeSet<String>,
 }
 
-/// What is to be chosen from.
+/// The devices to choose from.
 #[derive(Debug, PartialEq)]
 pub struct Choice {
     pub reused: BTreeSet<String>,
@@ -125,8 +125,8 @@ impl State {
         self.resources.iter().flat_map(|(name, known)| self.seen(name, known.healthy())).collect()
     }
 
-    /// The devices of a resource that anybody has but this container. What was reserved for it and not answered is chosen
-    /// anew.
+    /// The devices of a resource that anybody has but this container. A device that was reserved for it and not answered
+    /// is chosen anew.
     fn in_use(&self, wish: &Wish<'_>) -> BTreeSet<&String> {
         let containers = self.allocations.iter().flat_map(|(uid, of_pod)| of_pod.iter().map(move |of| (uid, of)));
         let others = containers.filter(|(uid, (name, _))| *uid != wish.uid || *name != wish.container);
@@ -134,7 +134,8 @@ impl State {
         held.flat_map(|allocation| &allocation.devices).collect()
     }
 
-    /// What a wish is chosen from; `None` when the container has what it wishes for, and may use it. The words are upstream's.
+    /// The devices that a wish is chosen from; `None` when the container has those that it wishes for, and may use them. The
+    /// words are upstream's.
     pub fn choice(&self, wish: &Wish<'_>) -> Result<Option<Choice>, String> {
         let Wish { uid, container, resource, count, reusable } = *wish;
         let held = self.of(uid, container).and_then(|all| all.get(resource));
@@ -238,7 +239,7 @@ mod tests {
         state
     }
 
-    /// The devices that a container gets that wishes for so many of a resource, or why it gets none.
+    /// The devices that a container gets that wishes for this number of a resource, or why it gets none.
     fn check(state: &mut State, (resource, count): (&str, usize), reusable: &str, preferred: &str, expected: &str) {
         let reusable = set(reusable);
         let wish = Wish { uid: "u", container: "c", resource, count, reusable: &reusable };
@@ -264,7 +265,7 @@ mod tests {
         check(&mut fresh(), ("b.io/x", 1), "", "", "cannot allocate unregistered device b.io/x");
         let ill = "no healthy devices present; cannot allocate unhealthy devices a.io/x";
         check(&mut state("-d1 -d2", "", false), ("a.io/x", 1), "", "", ill);
-        // What a container has it keeps, unless it is no longer healthy; what was begun begins anew.
+        // A container keeps its devices, unless they are no longer healthy; an allocation that was begun begins anew.
         check(&mut state("d1 d2 d4", "d2", true), ("a.io/x", 1), "", "", "as before");
         let words = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices a.io/x";
         check(&mut state("d1 -d2 d4", "d2", true), ("a.io/x", 1), "", "", words);

@@ -84,7 +84,7 @@ impl Held {
     }
 }
 
-/// What to do about an image, from the container's policy and whether the node holds it.
+/// The choice about an image, from the container's policy and whether the node holds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Choice {
     Use,

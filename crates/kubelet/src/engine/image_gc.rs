@@ -23,7 +23,7 @@ struct Record {
     last_used: Option<Timestamp>,
 }
 
-/// What is known of the images on this node, by id.
+/// The records of the images on this node, by id.
 #[derive(Debug, Default)]
 pub struct ImageGc {
     records: BTreeMap<String, Record>,
@@ -62,7 +62,7 @@ impl ImageGc {
         (wanted, min_age): (i64, Duration),
         now: Timestamp,
     ) -> Vec<&'a Image> {
-        // What came from a file has a name and no digest of a registry: gone, it would not come back.
+        // An image that came from a file has a name and no digest of a registry: gone, it would not come back.
         let own = |image: &Image| !image.repo_tags.is_empty() && image.repo_digests.is_empty();
         let old = |record: &Record| record.detected.checked_add(min_age).is_ok_and(|grown| grown <= now);
         let eligible = images.iter().filter(|i| !(i.pinned || own(i) || is_used(i, used)));

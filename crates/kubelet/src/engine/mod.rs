@@ -1,5 +1,5 @@
 //! The container engine beside the Pods that run in it: its events, handlers, images and logs, and leftovers that are cleared
-//! up. What is asked of the engine for one Pod is not here.
+//! up. Calls to the engine for one Pod are not here.
 
 pub mod handler;
 pub mod image;

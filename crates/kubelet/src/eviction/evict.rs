@@ -133,7 +133,7 @@ fn measure_disk(path: &Path) -> Option<(Measured, Measured)> {
     Some((space, Measured { available: number(disk.free_inodes), capacity: number(disk.inodes) }))
 }
 
-/// What each container takes, by Pod and name.
+/// The usage of each container, by Pod and name.
 type Usage = BTreeMap<(String, String), i64>;
 
 /// The Pods that could go, with what they take of the resource.

@@ -1,5 +1,5 @@
-//! What must stay free on the node: hard thresholds, below which a Pod goes at once; soft ones, below which a Pod goes when it
-//! has lasted for a while, and with a grace; and how much more must be free again before it is enough. Pure.
+//! The amounts that must stay free on the node: hard thresholds, below which a Pod goes at once; soft ones, below which a Pod
+//! goes when it has lasted for a while, and with a grace; and how much more must be free again before it is enough. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +70,7 @@ impl Limits {
         Ok(Limits { thresholds, reclaim, max_grace: i64::from(max_grace), transition })
     }
 
-    /// What no Pod gets: the hard threshold of a signal.
+    /// The amount that no Pod gets: the hard threshold of a signal.
     pub fn kept(&self, signal: Signal, capacity: i64) -> Option<i64> {
         let mut hard = self.thresholds.iter().filter(|limit| limit.patience.is_none());
         hard.find(|limit| limit.threshold.signal == signal).map(|limit| limit.threshold.amount(capacity))

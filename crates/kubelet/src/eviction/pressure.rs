@@ -14,7 +14,7 @@ use crate::pod::admit::{Refusal, is_critical};
 pub const DEFAULT: &str =
     "memory.available<100Mi,nodefs.available<5%,nodefs.inodesFree<5%,imagefs.available<5%,imagefs.inodesFree<5%";
 
-/// What is measured, in the order in which a shortage is dealt with.
+/// The signals that are measured, in the order in which a shortage is dealt with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Signal {
     MemoryAvailable,
@@ -195,7 +195,7 @@ pub fn rank(candidates: &mut [Candidate]) {
     candidates.sort_by_key(|c| (c.used <= c.requested, c.priority, c.requested - c.used, c.uid.clone()));
 }
 
-/// What the evicted Pod's status and event say.
+/// The message of the evicted Pod's status and event.
 pub fn message(shortage: &Shortage, candidate: &Candidate) -> String {
     let amount = |value: i64| Amount(shortage.signal, value).to_string();
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! What this node is and has, as its Node object says it: labels, capacity, and what of that is for Pods.
+//! The node's properties, as its Node object says them: labels, capacity, and what of that is for Pods.
 
 use std::collections::BTreeMap;
 

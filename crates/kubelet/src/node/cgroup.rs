@@ -22,8 +22,8 @@ const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "pids", "b
 /// More memory than any machine has.
 const UNLIMITED: i64 = 1 << 60;
 
-/// What the processes of a cgroup and of those below it use: processor time since the cgroup was made, in nanoseconds, and
-/// the bytes of memory that the kernel could not take back at once. What the kernel does not tell is `None`.
+/// The usage of the processes of a cgroup and of those below it: processor time since the cgroup was made, in nanoseconds,
+/// and the bytes of memory that the kernel could not take back at once. A figure that the kernel does not tell is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_nanos: Option<u64>,
@@ -112,7 +112,8 @@ impl Cgroups {
         count.trim().parse().unwrap_or(0)
     }
 
-    /// What a cgroup uses. `/` is the whole machine, as far as the kernel counts for it: version 2 counts no memory there.
+    /// The usage of a cgroup. `/` is the whole machine, as far as the kernel counts for it: version 2 counts no memory
+    /// there.
     pub fn usage(&self, path: &str) -> Usage {
         let (cpu, memory) = (self.folder("cpuacct", path), self.folder("memory", path));
         let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();

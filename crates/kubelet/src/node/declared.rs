@@ -10,20 +10,20 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use crate::pod::admit::Refusal;
 
 /// As with upstream's CPU manager policy `none`, no container has processors of its own that would bind its Pod to an
-/// amount. What the other features that upstream knows stand for is not done here, whatever their gates say.
+/// amount. The other features that upstream knows stand for work that is not done here, whatever their gates say.
 const DECLARED: &[&str] = &[declared_feature::GUARANTEED_CPU_RESIZE];
 
 /// Those that a feature of the node's own must be on for, besides.
 const BEHIND: &[(&str, Feature)] = &[(declared_feature::RESTART_ALL, Feature::RestartAllContainersOnContainerExits)];
 
-/// What the Node object says, in order.
+/// The features that the Node object declares, in order.
 pub fn declared(features: &Features) -> Option<Vec<String>> {
     let behind = BEHIND.iter().filter(|(_, feature)| features.enabled(*feature)).map(|(name, _)| name);
     let names = || DECLARED.iter().chain(behind).map(|name| (*name).to_owned()).collect();
     features.enabled(Feature::NodeDeclaredFeatures).then(names)
 }
 
-/// What is said of features that are needed and that this node does not declare, if there are any.
+/// The message about features that are needed and that this node does not declare, if there are any.
 fn lacking(declared: &[String], needed: &[&str]) -> Option<String> {
     let missing = declared_feature::missing(needed, declared).join(", ");
     (!missing.is_empty()).then(|| format!("Pod requires node features that are not available: {missing}"))

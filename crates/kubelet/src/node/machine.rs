@@ -1,4 +1,4 @@
-//! What the machine is: processors, memory, disks, kernel, system.
+//! The machine's properties: processors, memory, disks, kernel, system.
 
 use std::fs;
 

@@ -32,7 +32,7 @@ fn annotations(kubelet: &Kubelet) -> BTreeMap<String, String> {
     std::iter::once(own).chain(kubelet.config.node_annotations.clone()).collect()
 }
 
-/// What the engine says about itself: its version, and what keeps the node from being ready.
+/// The engine's statements about itself: its version, and what keeps the node from being ready.
 struct Engine {
     version: String,
     trouble: Vec<String>,

@@ -41,7 +41,7 @@ const DEPTH: usize = 4;
 /// no time of birth do not give an inode's number away again.
 type Identity = (u64, Option<SystemTime>);
 
-/// What the folder holds.
+/// The content of the folder.
 #[derive(Default)]
 struct Found {
     sockets: BTreeMap<PathBuf, Identity>,
@@ -52,7 +52,7 @@ impl Found {
     fn look(&mut self, folder: &Path, depth: usize) -> io::Result<()> {
         let visible = |entry: &fs::DirEntry| !entry.file_name().to_string_lossy().starts_with('.');
         for entry in fs::read_dir(folder)?.flatten().filter(visible) {
-            // What has gone meanwhile is no more there.
+            // A socket that has gone meanwhile is no more there.
             let Ok(meta) = entry.metadata() else { continue };
             if meta.file_type().is_socket() && self.sockets.len() < SOCKETS {
                 self.sockets.insert(entry.path(), (meta.ino(), meta.created().ok()));
@@ -277,7 +277,7 @@ mod tests {
         let good = Registering::at(&folder.join("deep/g.sock"), plugin("good", "Noted", "/run/third.sock", "v1"));
         until("the good one is back", || good.told() == [(true, String::new())]).await;
         assert_eq!(sort.take(), ["register good at third.sock"]);
-        // What was begun is ended, also where it did not come to its end.
+        // A registration that was begun is ended, also where it did not come to its end.
         drop(hanging);
         until("the hanging one has gone", || !sort.0.lock().is_empty()).await;
         assert_eq!(sort.take(), ["deregister hanging at h.sock"]);

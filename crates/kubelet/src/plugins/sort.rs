@@ -19,7 +19,7 @@ pub struct Plugin {
 
 /// One sort of plugins.
 pub trait Sort: Send + Sync {
-    /// What its plugins call their type.
+    /// The plugins' own name for their type.
     fn name(&self) -> &'static str;
 
     /// Why a plugin cannot be used, which it is told.

@@ -237,7 +237,7 @@ pub fn mount_wait(failures: u32) -> Duration {
     Duration::from_millis(500).saturating_mul(1 << failures.min(16)).min(Duration::from_secs(122))
 }
 
-/// What a container left in its message file, or, if it wants that and failed, the end of its log.
+/// The text that a container left in its message file, or, if it wants that and failed, the end of its log.
 pub fn termination_message(
     kubelet: &Kubelet,
     desired: &DesiredPod,
@@ -338,7 +338,7 @@ mod tests {
         check("kubelet/pods/u/volumes/kubernetes.io~empty-dir/e", 0o777);
         check("kubelet/pods/u/volumes/kubernetes.io~configmap/m", 0o755);
         check("kubelet/pods/u/containers/c/0", 0o666);
-        // What an older kubelet made is narrowed.
+        // A folder that an older kubelet made is narrowed.
         for below in ["kubelet/pods/u", "logs/d_p_u"] {
             fs::set_permissions(folder.path().join(below), fs::Permissions::from_mode(0o755)).unwrap();
         }

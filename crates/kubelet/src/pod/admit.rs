@@ -21,7 +21,7 @@ pub fn is_critical(pod: &Pod, is_static: bool) -> bool {
     is_static || pod::is_mirror(pod) || pod::priority(pod) >= SYSTEM_CRITICAL
 }
 
-/// What the node has, and the Pods that have their part of it.
+/// The node's properties, and the Pods that have their part of it.
 pub struct NodeFacts<'a> {
     pub name: &'a str,
     pub labels: &'a BTreeMap<String, String>,
@@ -103,7 +103,7 @@ fn place(spec: &PodSpec, is_static: bool, node: &NodeFacts<'_>) -> Result<(), Re
         return Err(Refusal::predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports"));
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
-    // What must be on the node, such as its own control plane, is not kept away by taints.
+    // A Pod that must be on the node, such as its own control plane, is not kept away by taints.
     if !is_static && taint::first_untolerated(node.taints, tolerations, &[taint::NO_EXECUTE]).is_some() {
         return Err(Refusal::predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate"));
     }
@@ -132,8 +132,9 @@ fn system(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
 pub const INFEASIBLE: &str = "Infeasible";
 pub const DEFERRED: &str = "Deferred";
 
-/// Whether a Pod that is here may have other resources: a reason and a message if not. What the node never has is infeasible;
-/// what others have now may become free. What is short for a critical Pod comes back, since others make room for it.
+/// Whether a Pod that is here may have other resources: a reason and a message if not. An amount that the node never has is
+/// infeasible; one that others have now may become free. A shortage for a critical Pod comes back with them, since others
+/// make room for it.
 pub fn resize(
     pod: &Pod,
     capacity: &Resources,
@@ -176,7 +177,7 @@ fn shortages(spec: &PodSpec, allocatable: &Resources, others: &[&Pod]) -> Vec<Sh
     let first = ["cpu", "memory", "ephemeral-storage"];
     let rest = requested.keys().map(String::as_str).filter(|name| !first.contains(name));
     for name in first.into_iter().chain(rest) {
-        // What belongs to the cluster rather than to a node is not the node's to refuse.
+        // A resource that belongs to the cluster rather than to a node is not the node's to refuse.
         if resource_name::may_be_devices(name) && !allocatable.contains_key(name) {
             continue;
         }
@@ -255,7 +256,7 @@ mod tests {
             )
         };
         check(&spec("700m", ""), "cpu 200, memory 1048576");
-        // What making room does not help with comes first.
+        // A refusal that making room does not help with comes first.
         let affinity = "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
         check(&spec("700m", r#", "nodeSelector": {"zone": "b"}"#), affinity);
         let modest = pod(&spec("700m", "").replace("2000000000", "1999999999"));
@@ -318,7 +319,7 @@ mod tests {
         check("5", "1Gi", Err((INFEASIBLE, "Node didn't have enough capacity: cpu, requested: 5000, capacity: 4000")));
         let memory = "Node didn't have enough capacity: memory, requested: 5368709120, capacity: 4294967296";
         check("5", "5Gi", Err((INFEASIBLE, memory)));
-        // What must stay free may be given back one day.
+        // An amount that must stay free may be given back one day.
         let text =
             "Node didn't have enough resource: memory, requested: 4294967296, used: 1073741824, capacity: 3221225472";
         check("1", "4Gi", Err((DEFERRED, text)));

@@ -77,7 +77,7 @@ impl Allocation {
         Arc::new(pod)
     }
 
-    /// What an earlier kubelet has set aside for a Pod. A file that cannot be read counts as none.
+    /// The resources that an earlier kubelet has set aside for a Pod. A file that cannot be read counts as none.
     pub fn read(folder: &PodFolder) -> Option<Self> {
         let at = folder.path().join("allocation.json");
         match fs::read(&at).and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::from)) {

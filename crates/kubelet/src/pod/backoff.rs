@@ -30,7 +30,7 @@ impl Backoff {
         Backoff { delay, since: now }
     }
 
-    /// Before its failure at `failed` all went well for so long that earlier failures do not count.
+    /// Whether all went well before the failure at `failed`, long enough for earlier failures not to count.
     fn is_past(&self, failed: Timestamp) -> bool {
         failed > later(self.since, 2 * LONGEST)
     }

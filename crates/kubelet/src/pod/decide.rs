@@ -126,8 +126,8 @@ fn end(desired: &DesiredPod, running: &RunningPod) -> Decision {
     Decision { steps, wake_at: None }
 }
 
-/// What is over (or was made and never started) and no longer asked for. Of each container the newest stays: its log and its end are still read.
-/// Of the sandboxes the newest stays, and those that hold a container.
+/// Removes containers and sandboxes that are over (or were made and never started) and no longer asked for. Of each container the newest stays:
+/// its log and its end are still read. Of the sandboxes the newest stays, and those that hold a container.
 fn garbage(running: &RunningPod) -> Vec<Step> {
     let mut kept = BTreeSet::new();
     let ended = running.containers.iter().filter(|c| c.state != State::Running);

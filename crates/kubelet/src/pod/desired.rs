@@ -144,5 +144,5 @@ impl DesiredPod {
 /// Stands for what a container was made from: it is made anew when this changes. Upstream, too, hashes name and image only.
 pub fn hash(container: &Container) -> String {
     let text = format!("{}\0{}", container.name, container.image.as_deref().unwrap_or_default());
-    Sha256::digest(text).iter().take(4).map(|b| format!("{b:02x}")).collect()
+    base16ct::lower::encode_string(&Sha256::digest(text)[..4])
 }

@@ -49,7 +49,7 @@ pub enum End {
     WasOver,
     /// It was not let in: nothing of it was ever here.
     Refused(Cause),
-    /// The node was short of something. It gets a grace of so many seconds at most.
+    /// The node was short of something. It gets a grace of `most` seconds at most.
     Evicted { cause: Cause, most: i64 },
     /// It was active for longer than it may.
     Late(Cause),
@@ -134,7 +134,7 @@ pub struct KillReason {
     pub is_resize: bool,
 }
 
-/// What is known of a container, whichever of its runs is the latest.
+/// The knowledge about a container, whichever of its runs is the latest.
 #[derive(Debug, Clone, Default)]
 pub struct ContainerRecord {
     /// How long it pauses after its end.
@@ -151,7 +151,7 @@ pub struct ContainerRecord {
     pub is_resized: bool,
 }
 
-/// What is known of one run of a container.
+/// The knowledge about one run of a container.
 #[derive(Debug, Clone, Default)]
 pub struct RunRecord {
     /// Its startup probe has passed.
@@ -160,7 +160,7 @@ pub struct RunRecord {
     pub ready: bool,
     /// A probe or a hook has condemned it.
     pub condemned: Option<KillReason>,
-    /// What it left as its termination message, once that was read.
+    /// The termination message that it left, once that was read.
     pub message: Option<String>,
     /// The resources that the engine took last.
     pub applied: Option<Limits>,
@@ -168,7 +168,7 @@ pub struct RunRecord {
     pub memory_request: Option<Quantity>,
 }
 
-/// What is known of the resize of a Pod that is under way.
+/// The state of the resize of a Pod that is under way.
 #[derive(Debug, Clone, Default)]
 pub struct Resize {
     /// The resize that has come to its end last, by the Pod's generation.
@@ -184,7 +184,7 @@ pub struct Memory {
     pub life: Life,
     /// Neither the Pod's folders nor its sandbox are tried before.
     pub retry_at: Option<Timestamp>,
-    /// What the Pod's cgroup is set to, as far as that is known.
+    /// The limits of the Pod's cgroup, as far as they are known.
     pub cgroup: Option<PodLimits>,
     pub resize: Resize,
     /// Images that could not be pulled, by reference.
@@ -221,7 +221,7 @@ impl Memory {
         self.containers.entry(name.to_owned()).or_default()
     }
 
-    /// What is known of a run, by its id in the engine.
+    /// The record of a run, by its id in the engine.
     pub fn run(&self, id: &str) -> &RunRecord {
         self.runs.get(id).unwrap_or(&UNSEEN)
     }

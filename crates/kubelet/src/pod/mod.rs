@@ -1,5 +1,5 @@
 //! One Pod on this node, from admission to removal: what is desired, what runs, what to do next, doing it, and the status.
-//! What is shared by all Pods of the node is not here, and neither is what a spec means to the engine ([`spec`]).
+//! State that all Pods of the node share is not here, and neither is what a spec means to the engine ([`spec`]).
 
 pub mod act;
 pub mod admit;

@@ -34,7 +34,7 @@ impl Candidate {
         Candidate { uid: desired.uid().to_owned(), qos, requests }
     }
 
-    /// What becomes free with it.
+    /// The amount of a resource that becomes free with it.
     fn frees(&self, resource: &str) -> i64 {
         match resource {
             "pods" => 1,
@@ -137,7 +137,7 @@ mod tests {
         Candidate { uid: name.to_owned(), qos: qos.to_owned(), requests }
     }
 
-    /// Which of the Pods go for a critical one that asks for so much of a node that has nothing left.
+    /// Which of the Pods go for a critical one that asks for these amounts of a node that has nothing left.
     fn check(cpu: &str, memory: &str, pods: &[&str], expected: &str) {
         let amounts = format!(r#"{{"cpu": "{cpu}", "memory": "{memory}Mi"}}"#);
         let asks = pod(&format!(

@@ -1,4 +1,5 @@
-//! What running containers still lack of the resources that are allocated to them, and what they really have. Pure.
+//! The difference between the resources that are allocated to running containers and those that they have, and the
+//! amounts that they really have. Pure.
 //! Upstream counterpart: computePodResizeAction in pkg/kubelet/kuberuntime.
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use crate::pod::{
     spec::resources::Limits,
 };
 
-/// What has to happen for a container to have what is allocated to it.
+/// The change that gives a container the resources that are allocated to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The engine is told.
@@ -32,7 +33,7 @@ pub fn memory_request(container: &Container) -> Quantity {
     request.map(parse).unwrap_or_default()
 }
 
-/// What a run may take as far as the engine tells, or took what it was told.
+/// The limits of a run as far as the engine tells, or those that it was told and took.
 pub fn actual(ran: &ContainerRun, memory: &Memory) -> Option<Limits> {
     ran.limits.or(memory.run(&ran.id).applied)
 }
@@ -42,7 +43,7 @@ fn policy_restarts(container: &Container, resource: &str) -> bool {
     policy.is_some_and(|policy| policy.restart_policy == "RestartContainer")
 }
 
-/// What a run lacks. An engine that rounds what it is told has done its part when it has taken it.
+/// The change that a run lacks. An engine that rounds what it is told has done its part when it has taken it.
 fn change(desired: &DesiredPod, container: &Container, ran: &ContainerRun, memory: &Memory) -> Option<Change> {
     let (wanted, record) = (Limits::wanted(desired.spec(), container), memory.run(&ran.id));
     let has = |part: fn(Limits) -> (i64, i64)| {

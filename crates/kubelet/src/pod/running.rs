@@ -36,7 +36,7 @@ pub struct ContainerRun {
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub created_at: i64,
-    /// What it may take, as far as the engine tells.
+    /// The limits of its resources, as far as the engine tells.
     pub limits: Option<Limits>,
 }
 

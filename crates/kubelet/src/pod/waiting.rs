@@ -1,5 +1,5 @@
-//! What users read while a container waits for its next start or its image. The two wait by themselves: neither lengthens
-//! the other's pause. Pure.
+//! The reason and message while a container waits for its next start or its image. The two wait by themselves: neither
+//! lengthens the other's pause. Pure.
 
 use clock::{Duration, Timestamp};
 

@@ -103,7 +103,7 @@ async fn take_devices(kubelet: &Kubelet, desired: &DesiredPod, running: &Running
     kubelet.devices.allocate(&desired.pod, |c| restart::is_to_begin(desired, running, c)).await
 }
 
-/// What was found out before a restart of the kubelet and still holds.
+/// The memory that an earlier kubelet had of the Pod, as far as it still holds.
 fn remembered(desired: &DesiredPod) -> Memory {
     let mut memory = Memory::default();
     if api::rules::pod::is_terminal(&desired.pod) {
@@ -133,7 +133,8 @@ fn remembered(desired: &DesiredPod) -> Memory {
     memory
 }
 
-/// What the kernel holds a container to that an earlier kubelet has started, for an engine that does not tell.
+/// The limits that the kernel holds a container to that an earlier kubelet has started, for an engine that does not
+/// tell.
 fn limits_held(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, ran: &ContainerRun) -> Option<Limits> {
     let cgroups = &kubelet.host.cgroups;
     let of_pod = cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
@@ -178,7 +179,7 @@ impl Worker {
         }
     }
 
-    /// What the engine has of the Pod, once it answers.
+    /// The engine's containers and sandboxes of the Pod, once it answers.
     async fn seen(&self, desired: &DesiredPod) -> RunningPod {
         loop {
             match running::observe(&*self.kubelet.config.runtime, desired.uid()).await {
@@ -266,7 +267,7 @@ impl Worker {
             let cgroups = &self.kubelet.host.cgroups;
             self.memory.cgroup = cgroups.limits(&cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
             self.follower.begin(&self.kubelet, desired);
-            // What they show may have changed meanwhile, and the tokens in them are not known here.
+            // The objects that they show may have changed meanwhile, and the tokens in them are not known here.
             self.follower.note_change();
         }
     }
@@ -385,7 +386,7 @@ impl Worker {
                 if self.memory.life.is_prepared() {
                     self.refresh_volumes(desired).await;
                 } else {
-                    // What was missing may be there now.
+                    // A missing part may be there now.
                     self.memory.retry_at = None;
                 }
             }

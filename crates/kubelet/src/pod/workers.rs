@@ -103,7 +103,7 @@ impl Handle {
         });
     }
 
-    /// The node wants the Pod to go, with a grace of so many seconds at most.
+    /// The node wants the Pod to go, with a grace of at most `most` seconds.
     pub fn evict(&self, message: String, most: i64) {
         self.eviction.send_replace(Some(Eviction { reason: "Evicted", message, most }));
         self.wake();

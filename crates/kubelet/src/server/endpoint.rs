@@ -8,7 +8,7 @@ pub enum Endpoint<'a> {
     Health,
     Pods,
     Metrics,
-    /// What the node, its Pods and containers use.
+    /// The usage of the node, its Pods and containers.
     ResourceMetrics,
     Config,
     Summary,

@@ -20,7 +20,8 @@ use crate::{
     },
 };
 
-/// So many questions are answered at once, and after that one in each such pause: upstream's 100 in a second.
+/// The number of questions that are answered at once; after that one is answered in each such pause: upstream's 100 in
+/// a second.
 const BURST: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 /// A socket that could not be made is tried again after this pause.
@@ -37,7 +38,7 @@ impl Limiter {
     fn allow(&self) -> Result<(), Status> {
         let (left, since) = &mut *self.0.lock();
         let earned = since.elapsed().as_millis() / PAUSE.as_millis();
-        // What is earned beyond the burst is lost.
+        // Permissions that are earned beyond the burst are lost.
         let earned = u32::try_from(earned).unwrap_or(u32::MAX);
         *since = if *left + earned.min(BURST) >= BURST { Instant::now() } else { *since + PAUSE * earned };
         *left = (*left + earned.min(BURST)).min(BURST);

@@ -97,7 +97,7 @@ mod tests {
             sample: sample(3, 2_000_000_000, 8192),
             containers: vec![container],
         };
-        // What the kernel does not tell has no row.
+        // A figure that the kernel does not tell has no row.
         let node = Sample { working_set: None, ..sample(4, 60_000_000_000, 0) };
         let text = render(Some(&NodeUsage { sample: node, pods: vec![pod] }));
         let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();

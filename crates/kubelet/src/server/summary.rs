@@ -31,7 +31,7 @@ pub async fn answer(kubelet: &Arc<Kubelet>) -> Answer {
     document(&render(&usage, &machine, &*volume_usage::read(kubelet).await))
 }
 
-/// What the document says of the node besides its use.
+/// The document's statements about the node besides its use.
 struct Machine<'a> {
     name: &'a str,
     booted: Option<Timestamp>,

@@ -27,7 +27,7 @@ use crate::{
 pub struct Room {
     /// The Pods that go for it.
     pub victims: Vec<Handle>,
-    /// What was found short first.
+    /// The resource that was found short first.
     pub resource: String,
 }
 
@@ -84,7 +84,7 @@ fn at_most(pod: &Handle) -> Arc<Pod> {
     if desired.resized.is_none() {
         return desired.pod;
     }
-    // What becomes of its latest wish is in the spec already.
+    // The outcome of its latest wish is in the spec already.
     let status = PodStatus { conditions: None, ..pod.status() };
     let mut pod = Pod { status: Some(status), ..Pod::clone(&desired.pod) };
     if let Some(spec) = api::rules::pod::resizing(&pod) {
@@ -93,7 +93,8 @@ fn at_most(pod: &Handle) -> Arc<Pod> {
     Arc::new(pod)
 }
 
-/// What Pods may have of the node, without devices: whether there are some left is asked when they are given.
+/// The amounts that Pods may have of the node, without devices: whether there are some left is asked when they are
+/// given.
 fn allocatable(kubelet: &Kubelet, node: Option<&Node>) -> Resources {
     let mut all = amounts(capacity::allocatable(&kubelet.config, &kubelet.host.machine, node));
     all.retain(|name, _| !kubelet.devices.knows(name));

@@ -138,7 +138,7 @@ impl Allocations {
             Ok(room) => {
                 let before = self.held.get(&uid).cloned();
                 if !self.hold(&wanted, Allocation::of(wanted.spec(), generation)) {
-                    // What the next kubelet would not know of is not given.
+                    // An allocation that the next kubelet would not know of is not given.
                     self.held.extend(before.map(|before| (uid, before)));
                     return;
                 }

@@ -44,7 +44,7 @@ struct Dispatcher {
     /// Static Pods by full name, and the mirrors that the API has, by full name.
     statics: BTreeMap<String, Arc<Pod>>,
     api_mirrors: BTreeMap<String, Arc<Pod>>,
-    /// What each Pod has of the node, and who wants other than that.
+    /// The resources that each Pod has of the node, and the Pods that want others.
     allocations: Allocations,
     /// The manifests were read at least once.
     files_read: bool,

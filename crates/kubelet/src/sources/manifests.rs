@@ -130,7 +130,7 @@ fn parse(text: &str, node_name: &str, path: &Path) -> Result<Pod, String> {
     let mut pod: Pod = Pod::from_value(&value).map_err(|e| e.to_string())?;
     let name = pod.metadata.name.clone().ok_or("metadata.name is missing")?;
     let digest = Sha256::digest(format!("{node_name}\0{}\0{text}", path.display()));
-    let uid: String = digest.iter().take(16).map(|b| format!("{b:02x}")).collect();
+    let uid = base16ct::lower::encode_string(&digest[..16]);
     let spec = pod.spec.as_mut().ok_or("spec is missing")?;
     spec.node_name = Some(node_name.to_owned());
     let everything =

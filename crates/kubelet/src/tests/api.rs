@@ -45,7 +45,7 @@ impl Place {
     }
 }
 
-/// What happened to an object: the word of the watch event and the object afterwards.
+/// A change of an object: the word of the watch event and the object afterwards.
 type Change = (Place, &'static str, Value);
 
 #[derive(Default)]

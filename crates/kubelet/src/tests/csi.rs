@@ -138,7 +138,7 @@ fn of_two_processes_of_a_driver_the_newer_version_counts() {
         *newer.disks.info.lock() = info("first", 3, "z");
         until("the newer one is registered", || newer.is_registered()).await;
         assert_eq!(drivers(&world)[0]["nodeID"], "first");
-        // What an old process leaves is not the newer one's end.
+        // A socket that an old process leaves is not the newer one's end.
         drop(first);
         let next = CsiDriver::at(&world, "e.example.com", &["1.0.0"]);
         until("the one after it is registered", || next.is_registered()).await;

@@ -50,7 +50,7 @@ struct State {
     last_expand: ExpandRequest,
 }
 
-/// What outlives a process of the driver.
+/// The state that outlives a process of the driver.
 #[derive(Clone)]
 pub struct Disks {
     state: Arc<Mutex<State>>,
@@ -124,7 +124,7 @@ impl Disks {
         self.state.lock().last_expand.clone()
     }
 
-    /// What it has in use: `staged volume` and `published volume`.
+    /// The volumes that it has in use: `staged volume` and `published volume`.
     pub fn in_use(&self) -> Vec<String> {
         let state = self.state.lock();
         assert!(state.wrong.is_empty(), "{:?}", state.wrong);
@@ -245,7 +245,7 @@ impl CsiDriver {
         CsiDriver { disks, registering: Registering::at(&shown, info), _service: service }
     }
 
-    /// What it was told of its registration, each time.
+    /// The answers to its registrations, in order.
     pub fn told(&self) -> Vec<(bool, String)> {
         self.registering.told()
     }

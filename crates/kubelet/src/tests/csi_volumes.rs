@@ -71,7 +71,7 @@ fn inline(source: Value) -> Value {
     pod
 }
 
-/// What the controller and the attacher do. It waits for the node to say that it uses the volume.
+/// The part of the controller and the attacher. It waits for the node to say that it uses the volume.
 async fn attach(world: &World) {
     until("the node says that it uses the volume", || volumes_in_use(world).contains(NAME)).await;
     let status = json!({"attached": true, "attachmentMetadata": {"disk": "sdx"}});
@@ -246,7 +246,7 @@ fn a_pod_waits_for_its_driver_and_says_what_the_driver_says() {
         until("the Pod is gone", || world.pod("p").is_none()).await;
         asked(&disks, "Unstage h").await;
         assert_eq!(disks.in_use(), ["staged h"]);
-        // Who comes meanwhile gets it as it is.
+        // A Pod that comes meanwhile gets it as it is.
         world.make_pod("q", spec());
         ready(&world, "q").await;
         disks.becomes("Unstage", None);
@@ -413,7 +413,7 @@ fn grow(world: &World, size: &str) {
     world.api.put(CLAIM, claim);
 }
 
-/// What the claim says: its capacity, what is under way, and its conditions.
+/// The claim's status: its capacity, what is under way, and its conditions.
 fn claim_says(world: &World) -> [String; 3] {
     let status = world.api.get(CLAIM).unwrap()["status"].clone();
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();

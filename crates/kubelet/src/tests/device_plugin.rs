@@ -27,7 +27,7 @@ pub enum Mood {
     Empty,
 }
 
-/// What the test and the service share.
+/// The state that the test and the service share.
 #[derive(Clone)]
 struct Shared {
     mood: Arc<Mutex<Mood>>,
@@ -100,7 +100,7 @@ impl DevicePlugin {
                     gate.pass().await;
                     let mut devices = request.container_requests[0].available.clone();
                     devices.reverse();
-                    // What it was not offered is not taken from it.
+                    // A device that it was not offered is not taken from it.
                     devices.insert(0, "none".to_owned());
                     Ok(PreferredAllocationResponse {
                         container_responses: vec![ContainerPreferredAllocationResponse { devices }],

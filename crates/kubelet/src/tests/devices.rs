@@ -19,7 +19,7 @@ use crate::{
 
 const GPU: &str = "a.io/gpu";
 
-/// A Pod whose containers (`name count`, the first ones with `init`) want so many devices.
+/// A Pod whose containers (`name count`, the first ones with `init`) want these numbers of devices.
 fn wants(containers: &[&str]) -> Value {
     let container = |text: &str| {
         let (name, count) = text.rsplit_once(' ').unwrap();
@@ -36,7 +36,8 @@ fn wants(containers: &[&str]) -> Value {
     })
 }
 
-/// What the containers in the engine were made with, as `pod/container devices`. Fails when two Pods that run have the same.
+/// The devices that the containers in the engine were made with, as `pod/container devices`. Fails when two Pods that run
+/// have the same.
 async fn in_engine(world: &World) -> BTreeSet<String> {
     let (mut all, mut held) = (BTreeSet::new(), BTreeMap::new());
     for container in world.engine.containers(None).await.unwrap() {
@@ -316,7 +317,7 @@ fn the_devices_of_containers_that_do_not_run_are_looked_at_by_a_kubelet_that_sta
         assert_eq!(failure(&world, "q"), unexpected(&ill));
         until("nothing of it runs", || world.engine.running() == ["m"]).await;
         assert!(world.is_ready("p"), "who runs is left alone, and what has done its work is not asked for");
-        // What it had is free.
+        // The devices that it had are free.
         let _plugin = DevicePlugin::registered(&world, GPU, &[("d1", true), ("d2", true), ("d3", true)]).await;
         until("the node shows them", || on_node(&world) == "3/3").await;
         runs(&world, "r", wants(&["r 2"])).await;

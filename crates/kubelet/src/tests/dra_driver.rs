@@ -1,5 +1,5 @@
 //! A driver of devices of the tests' own, which can be told to refuse, to hang, and to answer for other claims than it was asked
-//! about. What it has prepared outlives it, as devices do. Dropped, it is gone with its sockets.
+//! about. The claims that it has prepared outlive it, as devices do. Dropped, it is gone with its sockets.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -32,7 +32,7 @@ pub enum Mood {
     Lying,
 }
 
-/// What is prepared on the node, and by which calls it came about.
+/// The claims that are prepared on the node, and by which calls that came about.
 #[derive(Clone, Default)]
 pub struct Hardware {
     /// Names of claims, with their uids.

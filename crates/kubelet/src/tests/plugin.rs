@@ -59,7 +59,7 @@ impl Registering {
         Registering { told, _service: Service::at(socket, server) }
     }
 
-    /// What it was told of its registration, each time: whether it is registered, and why not.
+    /// The answers to its registrations, in order: whether it is registered, and why not.
     pub fn told(&self) -> Vec<(bool, String)> {
         self.told.lock().clone()
     }

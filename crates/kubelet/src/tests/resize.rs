@@ -26,7 +26,7 @@ fn shown(world: &World, name: &str) -> Value {
     world.pod(name).map(|pod| pod["status"]["containerStatuses"][0].clone()).unwrap_or_default()
 }
 
-/// What the Pod's container is shown to have is this, all of it allocated, and nothing is under way.
+/// Whether the Pod's container is shown to have these amounts, all of them allocated, and nothing is under way.
 fn has(world: &World, name: &str, cpu: &str, memory: &str) -> bool {
     let shown = shown(world, name);
     shown["resources"] == amounts(cpu, memory)
@@ -164,7 +164,7 @@ fn a_pod_keeps_what_it_has_over_a_kubelet_that_starts_again() {
         assert_eq!(other["status"]["containerStatuses"][0]["resources"], amounts("10m", "64Mi"));
         assert_eq!(world.asked("update m"), 2);
     });
-    // What was asked for while no kubelet was there is found.
+    // A resize that was asked for while no kubelet was there is found.
     ask(&world, "p", "30m", "32Mi");
     world.life(None, async || {
         until("the next kubelet resizes it", || has(&world, "p", "30m", "32Mi")).await;

@@ -9,7 +9,7 @@ use crate::{
     tests::world::{World, until},
 };
 
-/// A Pod that requests so many thousandths of a processor.
+/// A Pod that requests `milli` thousandths of a processor.
 fn spec(milli: i64, priority: i64) -> Value {
     let resources = json!({"requests": {"cpu": format!("{milli}m")}});
     let main = json!({"name": "m", "image": "x:1", "resources": resources});

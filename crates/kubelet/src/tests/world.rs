@@ -25,8 +25,8 @@ use crate::{
     volumes::mounter::Recorded,
 };
 
-/// What every call of a kubelet to the outside passes, on its way there and on its way back. At the pass that a test names
-/// the kubelet dies.
+/// The gate that every call of a kubelet to the outside passes, on its way there and on its way back. At the pass that a
+/// test names the kubelet dies.
 #[derive(Clone, Default)]
 pub struct Gate {
     /// How many passes are left, while they are counted.
@@ -73,7 +73,7 @@ pub struct World {
     pub engine: Fake,
     pub api: Api,
     pub mounts: Arc<Recorded>,
-    /// Whom Pods pass before their containers begin.
+    /// The gate that Pods pass before their containers begin.
     pub network: Mutex<Option<crate::Gate>>,
     gate: Gate,
     now: Mutex<Timestamp>,
@@ -218,7 +218,7 @@ impl World {
             *self.now.lock() = clock::now().checked_add(Duration::from_secs(1)).unwrap();
             ended
         });
-        // What works on files without an await is not cut off in the middle.
+        // Work on files without an await is not cut off in the middle.
         drop(runtime);
         ended
     }
@@ -300,7 +300,7 @@ impl World {
         self.engine.calls().iter().filter(|c| *c == call).count()
     }
 
-    /// What is left on the node of any Pod.
+    /// The traces that are left on the node of any Pod.
     pub fn left(&self) -> Vec<String> {
         let below = |folder: &Path| -> Vec<String> {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -61,7 +61,7 @@ pub enum Life {
 /// A warning about the Pod, as reason and message.
 pub type Warning = (&'static str, String);
 
-/// What the cluster says of a request.
+/// The cluster's statement about a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Seen<'a> {
     /// Nothing that is as new as the request.
@@ -81,7 +81,7 @@ fn after(at: Timestamp, pause: Duration) -> Timestamp {
 }
 
 impl Issued {
-    /// What is to be told of a certificate that ought to have been renewed, each once.
+    /// The warnings about a certificate that ought to have been renewed, each once.
     fn warnings(&mut self, now: Timestamp) -> Vec<Warning> {
         let mut warnings = Vec::new();
         if now > after(self.renew_at, OVERDUE) && !std::mem::replace(&mut self.told_overdue, true) {
@@ -196,7 +196,7 @@ impl Life {
         }
     }
 
-    /// What the Pod gets.
+    /// The credential that the Pod gets.
     pub fn credential(&self) -> Result<Credential, VolumeError> {
         match self {
             Life::Fresh(held) | Life::Renews(held, _) => Ok(held.credential.clone()),

@@ -20,7 +20,8 @@ pub fn make(path: &Path) -> Result<(), VolumeError> {
     modes::make(path, modes::SEEN_FOLDER).map_err(file_error(path))
 }
 
-/// Unmounts what is mounted at and below a folder, then removes it. What could not be unmounted is not emptied.
+/// Unmounts what is mounted at and below a folder, then removes it. A folder from which something could not be
+/// unmounted is not emptied.
 pub async fn remove(path: PathBuf, mounter: Arc<dyn Mounter>) -> Result<(), VolumeError> {
     let work = move || mounter.unmount(&path).and_then(|()| files::remove(&path)).map_err(file_error(&path));
     blocking(work).await

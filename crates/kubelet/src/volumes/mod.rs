@@ -1,8 +1,8 @@
 //! A Pod's volumes on the node: made before its containers start, refreshed while it runs, removed after it ended.
 //!
 //! Each sort of volume is a [`plugin`]. [`mount`] is idempotent: called again it renews the content that has changed
-//! (ConfigMaps, Secrets, tokens, labels) and touches nothing else. What is mounted is kept on disk, in [`state`]. How
-//! containers see volumes is not here but with their specs.
+//! (ConfigMaps, Secrets, tokens, labels) and touches nothing else. The record of what is mounted is kept on disk, in
+//! [`state`]. How containers see volumes is not here but with their specs.
 
 pub mod atomic;
 pub mod certificates;
@@ -56,7 +56,7 @@ pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<Mount
     let (mut mounted, mut failed) = (MountedVolumes::new(), Vec::new());
     let mut state = read(folder).await;
     for volume in volumes(pod) {
-        // What is mounted already stays so while it is refreshed.
+        // A volume that is mounted already stays so while it is refreshed.
         let held = state.records().get(&volume.name).and_then(|record| record.mounted.clone());
         let request = Request { pod, volume, folder, means, held };
         match one(&request, &mut state).await {

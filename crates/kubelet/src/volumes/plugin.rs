@@ -12,10 +12,10 @@ use crate::{
     volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, sources::Sources},
 };
 
-/// What plugins work with, whichever volume it is.
+/// The means of all plugins, whichever volume it is.
 #[derive(Clone)]
 pub struct Means {
-    /// What only the node knows and a Pod may ask.
+    /// The facts that only the node knows and a Pod may ask for.
     pub facts: Facts,
     pub node_labels: BTreeMap<String, String>,
     pub sources: Arc<dyn Sources>,

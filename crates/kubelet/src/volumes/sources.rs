@@ -34,7 +34,7 @@ use crate::volumes::{
 /// The content of a ConfigMap or a Secret, by key.
 pub type Data = BTreeMap<String, Vec<u8>>;
 
-/// What volumes (and environments) ask for. `None` means that the object does not exist.
+/// The objects and tokens that volumes (and environments) ask for. `None` means that the object does not exist.
 pub trait Sources: Send + Sync {
     fn config_map<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>>;
     fn secret<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Data>, VolumeError>>;

@@ -29,7 +29,7 @@ pub struct State {
 }
 
 impl State {
-    /// What is written down in a Pod's folder. A record that cannot be read counts as none: what lies below the folder is
+    /// The records in a Pod's folder. A record that cannot be read counts as none: what lies below the folder is
     /// unmounted all the same.
     pub fn read(folder: &PodFolder) -> State {
         let at = folder.path().join("volumes.json");

@@ -1,5 +1,6 @@
-//! A part of a volume, mounted for one container. What is in a volume its containers can change at any moment, so what was
-//! looked at is held open and that very thing is mounted: a link put in its place afterwards changes nothing.
+//! A part of a volume, mounted for one container. The containers of a Pod can change the content of its volumes at any
+//! moment, so what was looked at is held open and that very thing is mounted: a link put in its place afterwards changes
+//! nothing.
 
 use std::{
     fs, io,
@@ -196,7 +197,7 @@ mod tests {
         // The same place again, as for the next start of the container, now with a file.
         file.mount_at(&target, &Kernel).unwrap();
         let seen_file = fs::read_to_string(&target).unwrap();
-        // What is mounted there is left alone by the removal.
+        // A volume that is mounted there is left alone by the removal.
         Kernel.unmount(&world.path().join("volume-subpaths")).unwrap();
         files::remove(&world.path().join("volume-subpaths")).unwrap();
         assert_eq!((seen.as_str(), seen_file.as_str()), ("mine", "mine"));

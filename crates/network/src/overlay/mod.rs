@@ -2,10 +2,10 @@
 //! or through a VXLAN tunnel, as flannel does it.
 //!
 //! Nodes need not tell each other anything: where a node is and which addresses its Pods have is in its Node, and the rest
-//! (the tunnel's addresses) follows from that. What a node says about itself cannot take over the Pods of others ([`peers`]),
-//! and the tunnel takes packets from nodes of the cluster alone (`rules.rs`).
-//! The tunnel, its neighbours and the routes stay when the process ends, as Pods do; the next one goes on with them. What
-//! somebody removes by hand is put back at once ([`Losses`]).
+//! (the tunnel's addresses) follows from that. A node cannot take over the Pods of others by what it says about itself
+//! ([`peers`]), and the tunnel takes packets from nodes of the cluster alone (`rules.rs`).
+//! The tunnel, its neighbours and the routes stay when the process ends, as Pods do; the next one goes on with them.
+//! Parts that somebody removes by hand are put back at once ([`Losses`]).
 
 pub(crate) mod kernel;
 pub mod peers;
@@ -90,7 +90,7 @@ impl Overlay {
         self.lost = true;
     }
 
-    /// Begins with the kernel anew. What it has told by now is about what is written again.
+    /// Begins with the kernel anew. The changes that it has told by now are about parts that are written again.
     async fn begin_anew(&mut self) -> Result<(), LinkError> {
         let address = self.uplink.address;
         let found = self.kernel.uplink(address).await?;

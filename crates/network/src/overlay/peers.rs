@@ -20,7 +20,7 @@ pub fn range_of(node: &Node) -> Option<Ipv4Net> {
     spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr).find_map(|c| c.parse().ok())
 }
 
-/// What a Node says, or nothing as long as it has no address or no range.
+/// The address and the range in a Node, or nothing as long as it lacks one of them.
 pub fn peer(node: &Node) -> Option<Peer> {
     let addresses = node.status.as_ref()?.addresses.as_deref().unwrap_or_default();
     let mut internal = addresses.iter().filter(|a| a.type_ == "InternalIP");

@@ -7,7 +7,7 @@ use ipnet::Ipv4Net;
 use super::peers::Peer;
 use crate::ipam;
 
-/// What an outer header costs: Ethernet, IPv4, UDP and VXLAN.
+/// The size of an outer header: Ethernet, IPv4, UDP and VXLAN.
 pub const OVERHEAD: u32 = 50;
 
 /// How Pods of different nodes reach each other.

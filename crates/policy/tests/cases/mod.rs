@@ -1,5 +1,5 @@
 //! Three namespaces with three Pods each, policies for them, and which connections these let through, as upstream's
-//! test/e2e/network/netpol has them. What is expected is written down by hand for each case.
+//! test/e2e/network/netpol has them. The expected connections are written down by hand for each case.
 
 use std::net::IpAddr;
 

@@ -110,7 +110,7 @@ pub fn parse(value: Value, features: Features) -> Result<Settings, String> {
     if errors.0.is_empty() { Ok(settings.switched()) } else { Err(errors.0.join("\n")) }
 }
 
-/// What is wrong, as users read it.
+/// The mistakes in a file, as users read them.
 #[derive(Default)]
 pub(crate) struct Errors(Vec<String>);
 

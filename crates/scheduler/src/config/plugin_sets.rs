@@ -1,6 +1,7 @@
 //! The plugin sets of a profile: which plugin has which part in it, and with what weight.
 //!
-//! A set for one extension point counts before the set for all of them. What is not mentioned stays as by default.
+//! A set for one extension point counts before the set for all of them. A plugin that is not mentioned stays as by
+//! default.
 //! Upstream counterpart: pkg/scheduler/apis/config/v1/default_plugins.go, framework/runtime (expandMultiPointPlugins).
 
 use api::validation::field::Path;

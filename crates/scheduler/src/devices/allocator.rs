@@ -13,7 +13,7 @@ use super::{
     constraint::{Constraint, Values},
     problem::Problem,
     result,
-    search::{Candidate, Goal, PoolState, Request, Search, Wanted, selects, spend},
+    search::{Candidate, Goal, PoolState, Request, Search, UnallocatedClaim, selects, spend},
     selector::Selectors,
     slices::{Pool, PoolId},
 };
@@ -22,7 +22,7 @@ use crate::node::Node;
 /// How deep the search may go: devices, requests and claims of one Pod together.
 const DEPTH: usize = 512;
 
-/// What an exact request and an alternative of one have in common.
+/// The common part of an exact request and of an alternative of one.
 struct Asked<'a> {
     request: &'a str,
     alternative: Option<&'a str>,
@@ -35,7 +35,7 @@ struct Asked<'a> {
     capacity: Option<&'a CapacityRequirements>,
 }
 
-/// What a request asks for: itself, or its alternatives.
+/// The alternatives of a request, or the exact request itself.
 fn asked(request: &DeviceRequest) -> Vec<Asked<'_>> {
     let exactly = request.exactly.iter().map(|exactly| Asked {
         request: &request.name,
@@ -125,7 +125,7 @@ pub(super) fn allocate<'a>(
 }
 
 impl<'a> Allocator<'a> {
-    fn all_wanted(&mut self, claims: &[(&'a Key, &'a DeviceClaim)]) -> Result<Vec<Wanted<'a>>, Problem> {
+    fn all_wanted(&mut self, claims: &[(&'a Key, &'a DeviceClaim)]) -> Result<Vec<UnallocatedClaim<'a>>, Problem> {
         let (mut wanted, mut depth) = (Vec::new(), 0);
         for (key, spec) in claims {
             let (claim, devices) = self.wanted(key, spec)?;
@@ -139,7 +139,7 @@ impl<'a> Allocator<'a> {
     }
 
     /// A claim, and the number of devices that it gets at least.
-    fn wanted(&mut self, key: &'a Key, spec: &'a DeviceClaim) -> Result<(Wanted<'a>, usize), Problem> {
+    fn wanted(&mut self, key: &'a Key, spec: &'a DeviceClaim) -> Result<(UnallocatedClaim<'a>, usize), Problem> {
         let (mut requests, mut least) = (Vec::new(), 0usize);
         for request in spec.requests.iter().flatten() {
             let goals: Vec<Goal> =
@@ -168,7 +168,7 @@ impl<'a> Allocator<'a> {
             }
         };
         let constraints = spec.constraints.iter().flatten().enumerate().map(constraint).collect::<Result<_, _>>()?;
-        Ok((Wanted { key, spec, requests, constraints, given: Vec::new() }, least))
+        Ok((UnallocatedClaim { key, spec, requests, constraints, given: Vec::new() }, least))
     }
 
     fn goal(&mut self, claim: &Key, asked: Asked<'a>) -> Result<Goal<'a>, Problem> {

@@ -12,8 +12,8 @@ use k8s_openapi::{
 /// Amounts of capacity by name.
 pub(super) type Shares = BTreeMap<String, Quantity>;
 
-/// What a request takes of a device's capacities; `None` when it asks for one that the device does not have, or for an
-/// amount that the device does not give.
+/// The share that a request takes of a device's capacities; `None` when it asks for one that the device does not have,
+/// or for an amount that the device does not give.
 pub(super) fn share(
     wanted: Option<&CapacityRequirements>,
     offered: &BTreeMap<String, DeviceCapacity>,

@@ -1,4 +1,4 @@
-//! What is known of a ResourceClaim, and of a DeviceClass.
+//! The facts about a ResourceClaim, and about a DeviceClass.
 
 use k8s_openapi::api::{
     core::v1::NodeSelector,
@@ -35,7 +35,7 @@ pub struct Allocation {
     pub readiness: Readiness,
 }
 
-/// What nobody else can have meanwhile.
+/// The devices and shares that nobody else can have meanwhile.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Held {
     pub devices: Vec<DeviceId>,
@@ -86,7 +86,7 @@ impl Claim {
     }
 }
 
-/// What is known of a DeviceClass.
+/// The facts about a DeviceClass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     pub spec: DeviceClassSpec,

@@ -4,7 +4,7 @@ use k8s_openapi::api::resource::v1::DeviceAttribute;
 
 use super::slices::Device;
 
-/// What is asked of the values.
+/// The relation that the values must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Values {
     Same,

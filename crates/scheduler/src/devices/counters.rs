@@ -15,7 +15,7 @@ fn amounts(counters: &BTreeMap<String, Counter>) -> BTreeMap<String, Quantity> {
 }
 
 impl Counters {
-    /// What a device takes.
+    /// The counters that a device takes.
     pub fn taken_by(consumption: Option<&Vec<DeviceCounterConsumption>>) -> Self {
         let sets = consumption.into_iter().flatten();
         Counters(sets.map(|set| (set.counter_set.clone(), amounts(&set.counters))).collect())
@@ -44,7 +44,7 @@ impl Counters {
         taken.0.iter().all(known)
     }
 
-    /// Whether so much is left of all of them.
+    /// Whether these amounts are left of all of them.
     pub fn cover(&self, taken: &Counters) -> bool {
         taken.all(|set, name, amount| self.0.get(set).and_then(|set| set.get(name)).is_some_and(|left| *left >= amount))
     }

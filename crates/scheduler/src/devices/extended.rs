@@ -58,8 +58,8 @@ impl Devices {
         self.gates.extended && node.facts.allocatable.other(id) == 0 && self.class_for(names.name(id)).is_some()
     }
 
-    /// What a node has as devices of a resource, and how much of that is in use. `None` if it has none, or if that could not
-    /// be found out.
+    /// The number of devices that a node has for a resource, and how many of them are in use. `None` if it has none, or if
+    /// that could not be found out.
     pub fn total(&self, names: &ResourceNames, id: NodeId, node: &Node, resource: ResourceId) -> Option<(i64, i64)> {
         if !self.provide(names, node, resource) {
             return None;

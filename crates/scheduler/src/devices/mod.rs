@@ -57,7 +57,7 @@ pub const DEVICES_OF_A_CLAIM: usize = 32;
 /// all Pods wait for it.
 const STEPS_OF_A_POD: usize = 2_000_000;
 
-/// What a change of a claim means for Pods that wait.
+/// The importance of a claim's change for Pods that wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
     None,
@@ -74,7 +74,7 @@ pub struct Extended {
     pub result: Arc<AllocationResult>,
 }
 
-/// What the claims of a Pod are about to get.
+/// The allocations that the claims of a Pod are about to get.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     pub claims: Vec<(Key, Arc<AllocationResult>)>,
@@ -93,7 +93,7 @@ struct Pending {
     pod_uid: String,
     /// The UID of the claim.
     uid: String,
-    /// What the claim is to be made for; none for claims of users.
+    /// The resources that the claim is to be made for; none for claims of users.
     resources: Resources,
     result: Arc<AllocationResult>,
     held: Held,
@@ -109,8 +109,8 @@ impl Pending {
 #[derive(Default)]
 pub struct Devices {
     claims: HashMap<Key, Claim>,
-    /// The claims that were made for extended resources, by the namespace and UID of their Pods. Who writes a claim says whose
-    /// it is, so none counts in another namespace than its own.
+    /// The claims that were made for extended resources, by the namespace and UID of their Pods. Any writer of a claim may say
+    /// whose it is, so none counts in another namespace than its own.
     made: HashMap<(String, String), Key>,
     classes: HashMap<String, Class>,
     /// The classes that stand for extended resources.
@@ -230,7 +230,7 @@ impl Devices {
         }
     }
 
-    /// What drivers offer, or what somebody says about all of it, is another.
+    /// Notes that the offers of drivers, or statements about all of them, have changed.
     pub fn changed(&mut self) {
         self.version += 1;
         self.changes.everywhere();
@@ -281,7 +281,7 @@ impl Devices {
         !self.in_use.contains_key(device)
     }
 
-    /// What claims have of a device that is shared.
+    /// The shares that claims have of a device.
     fn shares_of(&self, device: &DeviceId) -> Option<&Shares> {
         self.shares.get(device).map(|(_, sum)| sum)
     }
@@ -386,7 +386,7 @@ impl Devices {
         self.pending.contains_key(claim)
     }
 
-    /// What was decided for a Pod.
+    /// The allocations that were decided for a Pod.
     pub fn promised_for(&self, pod: &Waiting) -> Given {
         let mut given = Given { waits: self.gates.conditions, ..Given::default() };
         for (claim, pending) in self.pending.iter().filter(|(_, pending)| pending.is_of(&pod.key, &pod.uid)) {

@@ -1,4 +1,4 @@
-//! What keeps claims from devices, other than that there are too few.
+//! The obstacles that keep claims from devices, other than that there are too few.
 
 /// Why there are no devices.
 #[derive(Debug, Clone, PartialEq, Eq)]

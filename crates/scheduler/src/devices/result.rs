@@ -14,13 +14,13 @@ use k8s_openapi::{
 
 use super::{
     capacity::Shares,
-    search::{Candidate, Goal, Wanted},
+    search::{Candidate, Goal, UnallocatedClaim},
     slices::Reach,
 };
 use crate::node::Node;
 
-/// What a claim was given.
-pub(super) fn of(claim: &Wanted, candidates: &[Candidate], node: &Node) -> AllocationResult {
+/// The devices and the configuration that a claim was given.
+pub(super) fn of(claim: &UnallocatedClaim, candidates: &[Candidate], node: &Node) -> AllocationResult {
     let results = claim.given.iter().map(|given| {
         let goal = &claim.requests[given.request].goals[given.goal];
         let device = candidates[given.candidate].device;
@@ -52,7 +52,7 @@ pub(super) fn of(claim: &Wanted, candidates: &[Candidate], node: &Node) -> Alloc
 }
 
 /// The configurations of the classes, each class once with the requests that use it, then those of the claim.
-fn config(claim: &Wanted) -> Vec<DeviceAllocationConfiguration> {
+fn config(claim: &UnallocatedClaim) -> Vec<DeviceAllocationConfiguration> {
     let mut config: Vec<DeviceAllocationConfiguration> = Vec::new();
     let mut added: Vec<(&str, std::ops::Range<usize>)> = Vec::new();
     let goals: Vec<&Goal> = claim.requests.iter().map(|request| &request.goals[request.chosen]).collect();
@@ -85,7 +85,7 @@ fn config(claim: &Wanted) -> Vec<DeviceAllocationConfiguration> {
 }
 
 /// The nodes where all devices are: `None` for all nodes.
-fn nodes(claim: &Wanted, candidates: &[Candidate], node: &Node) -> Option<NodeSelector> {
+fn nodes(claim: &UnallocatedClaim, candidates: &[Candidate], node: &Node) -> Option<NodeSelector> {
     let mut term = NodeSelectorTerm::default();
     for given in &claim.given {
         let Candidate { device, slice, .. } = &candidates[given.candidate];

@@ -35,7 +35,7 @@ pub(super) struct Goal<'a> {
     pub count: usize,
     /// Exactly these candidates, when all that are selected are asked for.
     pub all: Option<Vec<usize>>,
-    /// What was found out about each candidate.
+    /// The verdict about each candidate, where it was looked at.
     pub verdicts: Vec<Option<bool>>,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Request<'a> {
 }
 
 /// A claim that needs devices.
-pub(super) struct Wanted<'a> {
+pub(super) struct UnallocatedClaim<'a> {
     pub key: &'a Key,
     pub spec: &'a DeviceClaim,
     pub requests: Vec<Request<'a>>,
@@ -92,7 +92,7 @@ pub(super) struct Candidate<'a> {
     pub is_free: bool,
     /// The claims that have it in this search.
     pub takers: Vec<usize>,
-    /// What is taken of it in this search, when it is shared, and how often.
+    /// The share that is taken of it in this search, and how often.
     pub shares: Option<(usize, Shares)>,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct At {
 }
 
 pub(super) struct Search<'a> {
-    pub claims: Vec<Wanted<'a>>,
+    pub claims: Vec<UnallocatedClaim<'a>>,
     pub candidates: Vec<Candidate<'a>>,
     pub pools: Vec<PoolState<'a>>,
     pub devices: &'a Devices,
@@ -333,7 +333,7 @@ impl<'a> Search<'a> {
         !taken && !held.device.takes.is_empty()
     }
 
-    /// What is left of the counters of a device's pool.
+    /// The rest of the counters of a device's pool.
     fn counters(&mut self, candidate: usize) -> Result<&mut Counters, Problem> {
         let pool = &mut self.pools[self.candidates[candidate].pool];
         let left = match pool.left.take() {

@@ -16,7 +16,7 @@ pub enum Fault {
     Run(String),
 }
 
-/// What evaluates expressions.
+/// The evaluation of selectors' expressions.
 pub trait Selectors {
     /// Whether an expression selects a device, and what it cost to find out, in steps of the search.
     fn matches(&self, expression: &str, device: &Device) -> Result<(bool, usize), Fault>;

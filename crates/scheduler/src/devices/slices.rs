@@ -43,7 +43,7 @@ pub struct Device {
     /// Whoever has it stays on the node for which it was given.
     pub(super) binds_to_node: bool,
     pub(super) taints: Vec<Taint>,
-    /// What it takes of the counters of its pool.
+    /// The counters of its pool that it takes.
     pub(super) takes: Counters,
     /// Several claims can have shares of it.
     pub(super) is_shared: bool,
@@ -87,7 +87,7 @@ impl Device {
     }
 }
 
-/// What the binding of a Pod waits for.
+/// The conditions that the binding of a Pod waits for.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Conditions {
     pub waits: Vec<String>,
@@ -146,7 +146,7 @@ impl Reach {
     }
 }
 
-/// What is known of a ResourceSlice.
+/// The facts about a ResourceSlice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slice {
     pool: PoolId,
@@ -228,7 +228,7 @@ pub(super) struct Ready<'a> {
     /// The slices with devices for the node, and the others.
     pub here: Vec<&'a Slice>,
     pub elsewhere: Vec<&'a Slice>,
-    /// What its devices share.
+    /// The counters that its devices share.
     pub counters: Counters,
 }
 

@@ -25,7 +25,7 @@ pub struct Turn {
     pub without: Vec<Key>,
     /// The claims that have some.
     pub with: Vec<Key>,
-    /// What those without devices ask for.
+    /// The requests of the claims that have no devices yet.
     pub(super) specs: Vec<SpecId>,
     /// By the resources that nodes have as devices.
     unnamed: Mutex<HashMap<Vec<ResourceId>, Arc<Unnamed>>>,
@@ -35,7 +35,7 @@ pub struct Turn {
 pub struct Unnamed {
     pub resources: Resources,
     pub claim: DeviceClaim,
-    /// What it asks for, behind the Pods' other claims.
+    /// The requests of the claim to be made, behind the Pods' other claims.
     pub(super) specs: Vec<SpecId>,
 }
 

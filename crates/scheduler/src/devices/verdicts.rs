@@ -1,6 +1,6 @@
-//! What was found out about nodes: whether claims get their devices there. It holds for all claims that ask for the same, until
-//! a device that the node can use changes hands. So a Pod costs what changed since the one before, and not a search on
-//! every node. All of it can be found out again at any time.
+//! The verdicts about nodes: whether claims get their devices there. It holds for all claims that ask for the same, until a
+//! device that the node can use changes hands. So a Pod costs what changed since the one before, and not a search on every
+//! node. All of it can be found out again at any time.
 
 use std::{borrow::Borrow, collections::HashMap, hash::Hash};
 
@@ -41,8 +41,8 @@ impl Specs {
     }
 }
 
-/// What claims ask for that are made for extended resources, each with its number. They are no claims yet, so nobody says
-/// when a number is needed no more: with too many of them all are forgotten.
+/// The requests of claims that are made for extended resources, each with its number. They are no claims yet, so nobody
+/// says when a number is needed no more: with too many of them all are forgotten.
 #[derive(Default)]
 pub(super) struct UnnamedSpecs {
     ids: HashMap<Vec<u8>, SpecId>,
@@ -82,7 +82,7 @@ pub(super) enum Verdict {
 /// When something was found out about a node: the version of its object, and how much had changed for it.
 type Moment = (u32, u64, u64);
 
-/// What was found out about nodes, by what was looked for.
+/// The verdicts about nodes, by the specs that they are about.
 pub(super) struct Found<K, V> {
     known: HashMap<K, Vec<Option<(Moment, V)>>>,
 }

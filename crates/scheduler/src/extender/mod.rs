@@ -17,8 +17,8 @@ pub use asking::Extenders;
 
 use crate::{cache::Cache, change::Change, class::Class, plugin::Plugin, queue::Waiting};
 
-/// What an extender cannot take part in the queue by: any change could alter its mind. It stands in the list of plugins so
-/// that the Pods that an extender turned away are woken like others.
+/// The plugin under whose name extenders take part in the queue: any change could alter their mind. It stands in the list
+/// of plugins so that the Pods that an extender turned away are woken like others.
 pub const PLUGIN: Plugin = Plugin {
     name: NAME,
     concerns: |_| false,
@@ -96,7 +96,7 @@ impl Extender {
     }
 }
 
-/// What extenders are asked about a Pod. They are named by their places in the list.
+/// The question to extenders about a Pod. They are named by their places in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     pub pod: Waiting,
@@ -122,7 +122,7 @@ pub struct Candidate {
     pub guarded: usize,
 }
 
-/// What the extenders said.
+/// The answer of the extenders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Nodes {

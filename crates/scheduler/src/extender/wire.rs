@@ -1,5 +1,5 @@
-//! What goes over the wire, as extenders know it: names in capitals, as Go writes them; read as Go reads them, whatever the
-//! case of the names.
+//! The messages as extenders know them: names in capitals, as Go writes them; read as Go reads them, whatever the case of
+//! the names.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use json::Value;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::{Deserialize, Serialize};
 
-/// What is asked about nodes.
+/// The arguments of a question about nodes.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Args<'a> {

@@ -76,7 +76,7 @@ fn admit(context: &Context) -> Result<(), Text> {
     ready.map_err(|why| Text::Shared(why.into()))
 }
 
-/// What is wrong with a claim, in upstream's words.
+/// The fault of a claim, in upstream's words.
 fn check(context: &Context, named: &Named) -> Result<(), String> {
     let namespace = &context.class.namespace;
     let Some(name) = &named.name else {

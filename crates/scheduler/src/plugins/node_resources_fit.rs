@@ -36,7 +36,7 @@ fn filter(context: &Context, node: &Node) -> Result<(), Rejection> {
     if fits { Ok(()) } else { Err(explain(context, node)) }
 }
 
-/// Whether the node must have so much of an extended resource: unless somebody else minds it, or devices stand for it.
+/// Whether the node must have the amount of an extended resource itself: unless somebody else minds it, or devices stand for it.
 fn counts(context: &Context, node: &Node, id: ResourceId) -> bool {
     let cache = context.cache;
     !is_ignored(context, id) && !cache.devices.provide(&cache.resources, node, id)
@@ -105,8 +105,8 @@ fn scored_resources(context: &Context) -> Vec<(Resource, i64, i64)> {
     scored.collect()
 }
 
-/// What a node has of a resource, and how much of that is in use. Of an extended resource that no device plugin has there,
-/// it has the devices of the class that stands for it.
+/// The amount that a node has of a resource, and how much of that is in use. Of an extended resource that no device plugin
+/// has there, it has the devices of the class that stands for it.
 pub(super) fn offered(context: &Context, id: NodeId, node: &Node, resource: Resource) -> (i64, i64) {
     let (allocatable, used) = (node.facts.allocatable.of(resource), node.requested.of(resource));
     match resource {

@@ -70,7 +70,7 @@ fn admit(context: &Context) -> Result<(), Text> {
     }
 }
 
-/// What is wrong with a claim, in upstream's words.
+/// The fault of a claim, in upstream's words.
 fn check(key: &Key, named: &Named, claim: Option<&Claim>) -> Result<(), String> {
     let name = &key.name;
     match (claim, &named.made_for) {
@@ -209,7 +209,7 @@ impl Binding {
         }
         let reference = json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": meta.namespace,
             "name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version});
-        // What a user reserved stays the user's doing.
+        // A reservation by a user stays the user's doing.
         let marks = if offer.claim().is_none() { json!({BOUND_BY_CONTROLLER: "yes"}) } else { json!({}) };
         let patch = json!({"metadata": {"annotations": marks, "resourceVersion": volume.metadata.resource_version},
             "spec": {"claimRef": reference}});

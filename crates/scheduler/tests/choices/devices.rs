@@ -207,7 +207,7 @@ fn a_device_is_for_one_claim_until_it_is_given_back() {
     assert_eq!(world.next(), NOTHING);
     world.0.bind_failed(&key("p"), "p", world.1);
     assert_eq!(world.next(), "a: r=a/d0");
-    // What the API shows counts like what was decided.
+    // An allocation that the API shows counts like one that was decided here.
     let mut world = with(&["d0", "d1"]);
     world.taken("a", "d0", false);
     world.check(&[request("r", 1)], &[], "a: r=a/d1");

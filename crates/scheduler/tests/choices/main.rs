@@ -1,4 +1,4 @@
-//! What the engine decides where more than the nodes' own resources counts: volumes, extenders, the Pods before.
+//! The engine's decisions where more than the nodes' own resources counts: volumes, extenders, the Pods before.
 
 #[allow(dead_code, reason = "the other tables make their engines by it")]
 #[path = "../text/mod.rs"]

@@ -1,4 +1,4 @@
-//! What nodes are refused for: resources, ports, volumes.
+//! The reasons for which nodes are refused: resources, ports, volumes.
 
 use api::{
     features::{Feature, Features},

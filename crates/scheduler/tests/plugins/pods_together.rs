@@ -1,4 +1,4 @@
-//! What other Pods decide: affinity between Pods, and spreading over domains.
+//! The part of other Pods in decisions: affinity between Pods, and spreading over domains.
 
 use clock::Instant;
 use json::{Value, json};
@@ -176,7 +176,7 @@ fn hard(key: &str, skew: i32, more: Value) -> Value {
     constraint(key, skew, "DoNotSchedule", more)
 }
 
-/// So many Pods that are counted on each node.
+/// Pods in the given numbers on the given nodes.
 fn counted(on: &[(&str, usize)]) -> Vec<Pod> {
     let of = |(node, count): &(&str, usize)| -> Vec<Pod> {
         (0..*count).map(|i| pod(&format!("{node}{i} on={node} label=app:x"))).collect()

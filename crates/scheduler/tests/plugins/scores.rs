@@ -72,7 +72,8 @@ fn used_room_is_scored_most_allocated_first() {
     most([SMALL, LARGE], &[], "p cpu=5 memory=9000", [95, 86]);
     let foo = strategy(Strategy::MostAllocated, &[("cpu", 1), ("x.io/foo", 3)]);
     let nodes = ["cpu=10 x.io/foo=8", "cpu=10"];
-    // What a node does not have counts neither for it nor against it, and what nobody asks for counts nowhere.
+    // A resource that a node does not have counts neither for it nor against it, and one that nobody asks for counts
+    // nowhere.
     check(&node_resources_fit::PLUGIN, &foo, nodes, &[], &pod("p cpu=1 x.io/foo=4"), [40, 10]);
     check(&node_resources_fit::PLUGIN, &foo, nodes, &["q on=a x.io/foo=8"], &pod("p cpu=1"), [11, 10]);
 }
@@ -88,7 +89,7 @@ fn a_line_turns_use_into_a_score() {
     line(&down, &both, [SMALL, LARGE], &[], BOTH, [38, 50]);
     let placed = ["q on=a cpu=3 memory=5000", "r on=b cpu=3 memory=5000"];
     line(&down, &both, [SMALL, LARGE], &placed, "p cpu=0 memory=0", [38, 50]);
-    // What scores nothing has no weight either.
+    // A plugin that scores nothing has no weight either.
     line(&up, &both, [SMALL, LARGE], &[], "p cpu=2 memory=0", [50, 33]);
     let foo = [("x.io/foo", 1)];
     let nodes = ["x.io/foo=8", "x.io/foo=4"];
@@ -221,7 +222,7 @@ fn devices_that_stand_for_a_resource_are_scored_as_the_resource() {
             [&node_resources_fit::PLUGIN, &node_resources_balanced_allocation::PLUGIN]
                 .map(|plugin| crate::scores(plugin, &args, engine, &waiting).try_into().unwrap())
         };
-        // What was found out before devices change hands does not hold any more.
+        // A verdict from before devices change hands does not hold any more.
         let before = both(&mut engine);
         for i in 0..used {
             let name = format!("c{i}");

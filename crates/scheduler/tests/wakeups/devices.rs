@@ -31,7 +31,7 @@ pub struct Devices {
     pub slices: BTreeMap<String, usize>,
     /// Claims with their status.
     pub claims: BTreeMap<String, Value>,
-    /// What was decided for claims of Pods that are not confirmed.
+    /// The allocations that were decided for claims of Pods that are not confirmed.
     pub given: BTreeMap<String, Vec<(String, Value)>>,
     /// How many Pods got the extended resource from a node as such, and how many as a device.
     pub extended: [usize; 2],
@@ -189,7 +189,7 @@ impl World {
         self.devices.tell_claim(&mut self.engine, name, self.now);
     }
 
-    /// What was decided for the claims of a Pod is written, with the Pod as their user.
+    /// The decision about the claims of a Pod is written, with the Pod as their user.
     pub fn show_devices(&mut self, name: &str) {
         for (claim, allocation) in self.devices.given.remove(name).unwrap_or_default() {
             self.devices.claims.insert(claim, json!({"allocation": allocation}));

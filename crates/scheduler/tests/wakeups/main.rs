@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    // What happens in the cluster.
+    // The events in the cluster.
 
     fn step(&mut self) {
         let (waiting, placed): (Vec<String>, Vec<String>) =
@@ -372,7 +372,7 @@ impl World {
         }
     }
 
-    // What the scheduler does.
+    // The work of the scheduler.
 
     fn schedule(&mut self) {
         while let Some(decision) = self.engine.schedule_one(self.now) {
@@ -456,9 +456,9 @@ impl World {
         self.engine.bind_failed(&key(name), name, self.now);
     }
 
-    // What must hold.
+    // The promises that must hold.
 
-    /// What an engine decides about a Pod that knows nothing but the cluster as it is; `None` if it does not try it.
+    /// The decision about a Pod of an engine that knows nothing but the cluster as it is; `None` if it does not try it.
     fn verdict(&self, name: &str) -> Option<Decision> {
         let mut engine = Engine::new(gangs::settings());
         add_driven(&mut engine, self.now);

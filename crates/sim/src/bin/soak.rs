@@ -1,6 +1,6 @@
-//! Tells stories of all sorts with fresh seeds until so many simulated hours have passed, and says what happened in them:
-//! `make soak HOURS=1000`. A story that goes wrong is told of with its seed, and the others go on; `soak SORT SEED` tells it
-//! again, with every change in the store when SIM_TRACE is set.
+//! Tells stories of all sorts with fresh seeds until the wanted number of simulated hours has passed, and says what happened
+//! in them: `make soak HOURS=1000`. A story that goes wrong is told of with its seed, and the others go on; `soak SORT SEED`
+//! tells it again, with every change in the store when SIM_TRACE is set.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

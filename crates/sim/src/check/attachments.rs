@@ -19,7 +19,7 @@ use crate::{
 /// How long, in seconds, a node that is not ready has for letting go of a volume.
 const UNMOUNT: i64 = 360;
 
-/// What this checker knows besides attachments.
+/// The objects that this checker knows besides attachments.
 #[derive(Clone, Copy)]
 pub struct Cluster<'a> {
     pub pods: &'a BTreeMap<String, Pod>,
@@ -199,7 +199,7 @@ impl Attachments {
         let is_patient = now.as_second() - ended.as_second() >= UNMOUNT;
         let known_as = cluster.claims.volume_named(volume).and_then(unique_name);
         if !cluster.nodes.contains_key(node) {
-            // What the node had let go of may be on its way when the node is removed.
+            // A volume that the node had let go of may be on its way when the node is removed.
             let let_go = known_as.clone().zip(self.removed.get(node));
             let let_go = let_go.is_some_and(|(name, (at, held))| is_news(*at, now) && !held.contains(&name));
             return match () {
@@ -248,7 +248,7 @@ impl Attachments {
         self.attachments.values().any(|attachment| attachment.spec.node_name == node)
     }
 
-    /// What is not as it should be, in one line, for a failure.
+    /// The attachments that are not as they should be, in one line, for a failure.
     pub fn summary(&self, cluster: Cluster) -> String {
         let unsettled = self.unsettled(cluster).map(|a| format!("{} at {}", volume_of(a), a.spec.node_name));
         format!("{} attachments, of no use or not done: {:?}", self.attachments.len(), unsettled.collect::<Vec<_>>())
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn nodes_let_go_before_volumes_are_detached() {
-        // What the node says, for how many seconds no Pod has used the volume, and the objection.
+        // The words that the node says, the number of seconds for which no Pod has used the volume, and the objection.
         let check = |words: Option<&str>, seconds: i64, expected: &str| {
             let mut story = Story::new("ReadWriteOnce");
             for words in words.into_iter().flat_map(|last| ["ready mounted", last]) {

@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 use super::news::is_news;
 use crate::objects::set;
 
-/// What the checkers remember of these kinds, by the key in the store: `persistentvolumeclaims/default/c`.
+/// The objects that the checkers remember of these kinds, by the key in the store: `persistentvolumeclaims/default/c`.
 #[derive(Default)]
 pub struct Claims {
     classes: BTreeMap<String, StorageClass>,

@@ -46,7 +46,7 @@ fn replicas(deployment: &Deployment) -> i32 {
     deployment.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
-/// The fewest and the most Pods that a rolling update may have when it asks for so many.
+/// The fewest and the most Pods that a rolling update may have when it asks for this number of replicas.
 fn bounds(deployment: &Deployment, replicas: i32) -> (i32, i32) {
     let strategy = deployment.spec.as_ref().and_then(|s| s.strategy.as_ref());
     let rolling = strategy.and_then(|s| s.rolling_update.as_ref());
@@ -102,7 +102,7 @@ impl Deployments {
         now: Timestamp,
     ) -> Option<String> {
         let (key, deployment) = self.of(owner(&gone.metadata)?)?;
-        // The youngest go first, so whoever takes what he believes not to be ready yet takes one that was not long ago.
+        // The youngest go first, so a Pod that goes because it is believed not to be ready yet was not ready a moment ago.
         if deployment.metadata.deletion_timestamp.is_some() || is_news(since, now) {
             return None;
         }
@@ -196,7 +196,7 @@ mod tests {
         read(owned("ReplicaSet", "r", json!({"metadata": {}, "status": {"conditions": ready}})))
     }
 
-    /// A Deployment that goes through these counts, the last change so many seconds ago.
+    /// A Deployment that goes through these counts, the last change this number of seconds ago.
     fn model(counts: &[i32], seconds: i64) -> Deployments {
         let mut model = Deployments::default();
         let at = Timestamp::from_second(now().as_second() - seconds).expect("a time");

@@ -195,7 +195,7 @@ impl Model {
         }
     }
 
-    /// What the checker of attachments knows besides them.
+    /// The objects that the checker of attachments knows besides them.
     fn cluster(&self) -> Cluster<'_> {
         Cluster { pods: &self.pods, nodes: &self.nodes, claims: &self.claims }
     }
@@ -296,7 +296,7 @@ impl Model {
         if let Some(gone) = old.as_ref().zip(since) {
             let evicted = new.as_ref().filter(|new| same && budgets::is_evicted(new));
             let wrong: Vec<String> = match evicted {
-                // What a user takes away is no controller's doing.
+                // A Pod that a user takes away is no controller's doing.
                 Some(evicted) => self.budgets.goes(evicted, &self.pods, now).into_iter().collect(),
                 None if self.service_may_drop => {
                     self.budgets.lost(gone.0, now);

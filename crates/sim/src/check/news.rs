@@ -1,8 +1,8 @@
 //! News: what a controller may not have heard of yet.
 //!
-//! What counts is what a controller could know. A count that has just changed, and a Pod that has just become ready, may
-//! not have reached one that still acts on an older state, upstream's as little as ours: for [`NEWS`] they do not count
-//! against it.
+//! A change counts once a controller could know of it. A count that has just changed, and a Pod that has just become
+//! ready, may not have reached one that still acts on an older state, upstream's as little as ours: for [`NEWS`] they do
+//! not count against it.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use clock::Timestamp;
 
-/// What is counted together, in seconds.
+/// The span, in seconds, whose writes are counted together.
 const SPAN: i64 = 10;
 
 /// How often one object may be written in this time. A circle of a few requests in good weather comes to thousands.

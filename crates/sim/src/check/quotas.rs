@@ -29,7 +29,7 @@ fn amount(list: Option<&BTreeMap<String, Quantity>>, of: &str) -> i64 {
     list.and_then(|list| list.get(of)).map_or(0, |amount| quantity::parse(amount).milli_value())
 }
 
-/// What the Pods of a namespace use, and its ConfigMaps, in thousandths.
+/// The resources that the Pods of a namespace use, and its ConfigMaps, in thousandths.
 fn used(quotas: &Quotas, pods: &BTreeMap<String, Pod>, inside: &str) -> BTreeMap<&'static str, i64> {
     // A Pod that should be gone by now costs nothing any more, in upstream too.
     let now = clock::now();
@@ -68,7 +68,7 @@ impl Quotas {
         self.made(inside, &["pods", "requests.cpu"], pods)
     }
 
-    /// Whether all quotas say what they limit. What was made before that is not charged to them.
+    /// Whether all quotas say what they limit. An object that was made before that is not charged to them.
     pub fn known(&self) -> bool {
         self.quotas.values().all(|quota| quota.status.as_ref().is_some_and(|s| s.hard.is_some()))
     }

@@ -25,7 +25,7 @@ const TRACKED: &str = "batch.kubernetes.io/job-tracking";
 const BACKOFF_LIMIT: i32 = 6;
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What the checkers remember of these kinds.
+/// The objects that the checkers remember of these kinds.
 #[derive(Default)]
 pub struct Workloads {
     stateful_sets: BTreeMap<String, StatefulSet>,
@@ -95,7 +95,7 @@ impl Workloads {
         set(&mut self.stateful_sets, key, new);
     }
 
-    /// There are no longer so many nodes.
+    /// The number of nodes was this one before, and has changed.
     pub fn nodes(&mut self, before: usize, now: Timestamp) {
         self.counts.changed("", before as i32, now);
     }

@@ -170,7 +170,7 @@ impl Story {
     pub async fn supplied(&mut self) {
         self.chaos.cluster.tell("volumes for all");
         for _ in 0..60 {
-            // What the story wrote a moment ago counts: a set that has just been scaled is not rolled out yet.
+            // A write of a moment ago by the story counts: a set that has just been scaled is not rolled out yet.
             self.chaos.cluster.until("all that was written is seen", minutes(10), |_| true).await;
             if self.chaos.cluster.model.lock().rolled_out() {
                 break;

@@ -37,7 +37,7 @@ pub struct Story {
     deployments: Vec<String>,
 }
 
-/// Evicts Pods for ever, but for rests. What is refused is tried no second time.
+/// Evicts Pods for ever, but for rests. An eviction that is refused is tried no second time.
 async fn administrator(client: Client, model: Arc<Mutex<Model>>) {
     let pods = Resource::of::<Pod>();
     loop {

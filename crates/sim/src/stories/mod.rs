@@ -1,6 +1,6 @@
 //! Stories made from the seed: objects of some sort come, change and go on a cluster of any size, while everything goes
-//! wrong that can. What must hold all the time is checked by the model; each story ends with good weather, in which all
-//! that was asked for comes true, and then nothing is left.
+//! wrong that can. The model checks the promises that must hold all the time; each story ends with good weather, in
+//! which all that was asked for comes true, and then nothing is left.
 
 mod attachments;
 mod autoscalers;
@@ -44,7 +44,7 @@ pub const ALL: [Sort; 8] = [
     Sort::Evictions,
 ];
 
-/// What happened in stories.
+/// The events of stories, counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Told {
     /// Changes in the store.

@@ -28,7 +28,8 @@ pub struct Story {
     hard: [u64; 3],
 }
 
-/// Makes and deletes objects for ever. What is refused or lost is tried no second time: it is the quota that is tested.
+/// Makes and deletes objects for ever. A request that is refused or lost is tried no second time: it is the quota that
+/// is tested.
 async fn user(number: u64, client: Client, made: Arc<Mutex<u64>>) {
     let (maps, pods) = (Resource::of::<ConfigMap>(), Resource::of::<Pod>());
     let mut own: Vec<(bool, String)> = Vec::new();

@@ -46,7 +46,7 @@ struct Cluster {
     settings: Settings,
     parts: Parts,
     features: Features,
-    /// What keeps the node's certificates fresh, where the control plane is elsewhere.
+    /// The task that keeps the node's certificates fresh, where the control plane is elsewhere.
     renewal: Option<Renewal>,
 }
 
@@ -281,7 +281,7 @@ async fn start(
         let server = dns::bind(&config).await.map_err(advise)?;
         tasks.spawn(server.run(caches));
     }
-    // What fails before the node is ready would keep it from ever being.
+    // A part that fails before the node is ready would keep it from ever being.
     let first = async {
         tokio::select! {
             ready = ready(cluster.node_client, &name) => ready,

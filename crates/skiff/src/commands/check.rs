@@ -94,7 +94,7 @@ pub fn look(options: &options::Check) -> Vec<Line> {
     lines
 }
 
-/// What `skiff up` needs.
+/// The findings about all that `skiff up` needs.
 pub fn for_cluster(options: &options::Up) -> Vec<Line> {
     look(&options::Check {
         data_dir: options.common.data_dir.clone(),
@@ -104,7 +104,7 @@ pub fn for_cluster(options: &options::Up) -> Vec<Line> {
     })
 }
 
-/// What `skiff agent` needs, which holds its folder already: all but the API server's port.
+/// The findings about all that `skiff agent` needs, which holds its folder already: all but the API server's port.
 pub fn for_node(options: &options::Agent) -> Vec<Line> {
     let mut lines = machine(options.node.container_runtime_endpoint.as_deref());
     lines.push(Line { what: "kubelet port", finding: port(options.node.kubelet_port, "--kubelet-port") });
@@ -189,7 +189,7 @@ fn port(number: u16, flag: &str) -> Finding {
 }
 
 fn data_folder(folder: &Path) -> Finding {
-    // What does not exist yet will be made in the nearest folder that does.
+    // A folder that does not exist yet will be made in the nearest one that does.
     let existing = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
     let Ok(stat) = nix::sys::statvfs::statvfs(existing) else {
         return bad(format!("cannot look at {}", existing.display()));

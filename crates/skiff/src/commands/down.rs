@@ -82,7 +82,7 @@ fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {
     };
     for entry in fs::read_dir(&layout.root)?.flatten() {
         let path = entry.path();
-        // What says that the folder is ours goes last: an interrupted removal can be taken up again.
+        // The file that says that the folder is ours goes last: an interrupted removal can be taken up again.
         if kept.contains(&path) || path == layout.version_file() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The commands, one file each. What several of them share does not belong here.
+//! The commands, one file each. Code that several of them share does not belong here.
 
 pub mod agent;
 pub mod check;

@@ -18,6 +18,7 @@ use apiserver::{
     auth::authn::service_account::{Reference, Signer},
     bootstrap::Cluster,
     pages::{
+        debug::Debugging,
         health::{Checks, Counts},
         version::Build,
     },
@@ -35,6 +36,7 @@ use tokio::task::JoinSet;
 use crate::{
     control_plane::{admin, at_rest::AtRest, audit, cluster_dns, fresh::Fresh, welcome},
     flags::options::{self, ControlPlane},
+    given,
     layout::Layout,
     log,
     node::address,
@@ -83,14 +85,14 @@ pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Audit events on their way are waited for so long when the server ends.
+/// The longest wait for audit events on their way when the server ends.
 const FLUSH: clock::Duration = clock::Duration::from_secs(10);
 
 /// A control plane at work.
 pub struct Running {
     pub server: apiserver::Server,
     pub pki: Arc<Pki>,
-    /// What keeps certificates valid that come from there.
+    /// The task that keeps the certificates valid that come from there.
     pub fresh: Fresh,
     pub options: ControlPlane,
     listening: Listening,
@@ -190,6 +192,8 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     fresh.keep(&pki, move |pki| admin::keep(&kubeconfig, pki, port))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
+    server.add_metrics(client::metrics::render);
+    server.add_metrics(controllers::queue_metrics);
     server.add_metrics({
         let at_rest = at_rest.clone();
         move || at_rest.figures()
@@ -306,7 +310,7 @@ fn cannot_listen(bind: SocketAddr) -> String {
     format!("the API server cannot listen on {bind}; {advice}")
 }
 
-/// What counts for the server's health beside its own parts.
+/// The checks that count for the server's health beside its own parts.
 fn checks(at_rest: &AtRest, ending: Arc<AtomicBool>) -> Checks {
     let checks = Checks::default().with("shutdown", Counts::Ready, move || {
         if ending.load(Ordering::Relaxed) { Err("process is shutting down".to_owned()) } else { Ok(()) }
@@ -383,6 +387,7 @@ async fn assembled(
         limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
         audit: audit::settings(&options.audit)?,
         build: BUILD,
+        debugging: Debugging { profiling: options.profiling, set_verbosity: None, flags: given::all() },
     });
     Ok(server.await?)
 }

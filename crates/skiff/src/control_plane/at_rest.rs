@@ -32,10 +32,10 @@ use crate::{
     layout::Layout,
 };
 
-/// What a cluster keeps in its store.
+/// The prefix of a cluster's keys in its store.
 pub const REGISTRY: &str = "/registry/";
 
-/// KMS plugins are asked how they are so often while they are well, and while one is not.
+/// The pauses between questions to KMS plugins about their health, while all are well and while one is not.
 const WELL: Duration = Duration::from_secs(60);
 const ILL: Duration = Duration::from_secs(10);
 
@@ -76,7 +76,7 @@ impl Reloads {
 #[derive(Clone)]
 pub struct AtRest {
     file: PathBuf,
-    /// What the file held when it was read.
+    /// The content of the file when it was read.
     read: Arc<Mutex<String>>,
     table: Arc<Current>,
     below: Arc<dyn Store>,
@@ -158,7 +158,7 @@ impl AtRest {
         })
     }
 
-    /// Follows the file until cancelled. What goes wrong is said once, until it is something else.
+    /// Follows the file until cancelled. A failure is said once, until it is another one.
     pub async fn follow(self) {
         if !self.follows {
             return;
@@ -174,8 +174,8 @@ impl AtRest {
         }
     }
 
-    /// Asks the KMS plugins of now how they are, again and again, so that a change of their keys is followed. What is wrong is
-    /// said once, until it is something else.
+    /// Asks the KMS plugins of now how they are, again and again, so that a change of their keys is followed. A failure is
+    /// said once, until it is another one.
     pub async fn tend(self) {
         let mut said = None;
         loop {
@@ -198,7 +198,7 @@ impl AtRest {
         ill(&self.table.get()).await.map_or(Ok(()), Err)
     }
 
-    /// What is counted of plugins and changes of the file.
+    /// The figures of plugins and of changes of the file.
     pub fn figures(&self) -> String {
         let mut page = plugins::figures(self.table.get().plugins());
         self.reloads.write(&mut page);
@@ -220,7 +220,7 @@ pub struct Done {
     unreadable: Vec<String>,
 }
 
-/// So many values that nobody can read are named; the others are the like.
+/// The number of values that nobody can read that are named; the others are like them.
 const NAMED: usize = 20;
 
 impl Done {
@@ -265,7 +265,7 @@ fn wrong(file: &Path, why: &str) -> anyhow::Error {
     anyhow::anyhow!("{}: {why}", file.display())
 }
 
-/// Objects of some kinds live for so long; what is written once more lives for that time again.
+/// The lifetime of objects of some kinds, in seconds; one that is written once more lives for that time again.
 pub fn lifetime(key: &str) -> Option<u32> {
     let folder = key.strip_prefix(REGISTRY)?.split('/').next()?;
     api::kinds::built_in().all().iter().find(|d| d.storage_prefix == folder)?.lifetime_seconds
@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    /// What the form of a Secret is that is written now.
+    /// The form of a Secret that is written now.
     async fn form(at_rest: &AtRest) -> String {
         let key: Arc<str> = "/registry/secrets/n/a".into();
         let change = Change::Put { value: "plain".into(), ttl_seconds: None };

@@ -1,4 +1,4 @@
-//! What is audited, and the ways out: the log that is opened, and the server that is sent events.
+//! The audit's policy, and the ways out: the log that is opened, and the server that is sent events.
 
 use anyhow::Context;
 use apiserver::audit::{

@@ -47,7 +47,7 @@ impl Fresh {
         Ok(shown)
     }
 
-    /// Looks again and again until cancelled. What goes wrong is said once, until it is something else.
+    /// Looks again and again until cancelled. A failure is said once, until it is another one.
     pub async fn run(self) {
         let mut said = String::new();
         loop {

@@ -23,7 +23,7 @@ async fn write(client: &Client, object: &Value, verb: &Verb) -> Result<(), clien
     rest::write(client, &resource_of(object), text("namespace"), text("name"), "", verb).await.map(drop)
 }
 
-/// Applies one object. What is as it should be already costs no write.
+/// Applies one object. An object that is as it should be already costs no write.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), client::Error> {
     write(client, object, &Verb::Apply(object.clone(), MANAGER)).await
 }

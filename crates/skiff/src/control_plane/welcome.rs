@@ -1,6 +1,6 @@
-//! What the control plane keeps ready for nodes that join: who may ask for which certificate, how a newcomer tells the
-//! cluster from an impostor (`kube-public/cluster-info`), and the cluster's settings (`kube-system/skiff-cluster`).
-//! Names and rights are kubeadm's where kubeadm has them.
+//! The objects that the control plane keeps ready for nodes that join: who may ask for which certificate, how a
+//! newcomer tells the cluster from an impostor (`kube-public/cluster-info`), and the cluster's settings
+//! (`kube-system/skiff-cluster`). Names and rights are kubeadm's where kubeadm has them.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -138,7 +138,7 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
     all
 }
 
-/// Who joins looks whether its name is taken.
+/// A node that joins looks whether its name is taken.
 fn get_nodes() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": GET_NODES},

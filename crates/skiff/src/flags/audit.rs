@@ -1,4 +1,4 @@
-//! What is audited, and where it goes: upstream's flags.
+//! The audit's policy and ways out: upstream's flags.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,7 +13,7 @@ use super::value;
 
 #[derive(Args, Clone, Debug)]
 pub struct AuditFlags {
-    /// What is audited: an audit policy
+    /// The audit policy, which says which requests are audited and how much of them
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub audit_policy_file: Option<PathBuf>,
     /// Write audit events to this file; `-` is standard output

@@ -1,4 +1,4 @@
-//! Whose tokens are believed, beside the server's own: upstream's flags.
+//! The issuers whose tokens are believed beside the server's own: upstream's flags.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -30,13 +30,13 @@ pub struct AuthenticationFlags {
     /// The claim that is the user's name; sub when not given
     #[arg(long, value_name = "CLAIM")]
     oidc_username_claim: Option<String>,
-    /// What stands in front of names; `-` is nothing, and the issuer's URL when not given, but for emails
+    /// The prefix of names; `-` is nothing, and the issuer's URL when not given, but for emails
     #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     oidc_username_prefix: Option<String>,
     /// The claim that holds the user's groups
     #[arg(long, value_name = "CLAIM")]
     oidc_groups_claim: Option<String>,
-    /// What stands in front of groups
+    /// The prefix of groups
     #[arg(long, value_name = "PREFIX")]
     oidc_groups_prefix: Option<String>,
     /// A claim that tokens must have, with its value; several times for several
@@ -74,7 +74,7 @@ impl AuthenticationFlags {
             || self.oidc_signing_algs.is_some()
     }
 
-    /// What they say, beside an issuer that nobody else may be. What is wrong is said before anything begins.
+    /// The settings by these flags, beside an issuer that nobody else may be. A mistake is told before anything begins.
     pub fn settings(&self, own: &str) -> anyhow::Result<Settings> {
         let own = [own.to_owned()];
         let Some(file) = &self.authentication_config else {

@@ -1,4 +1,4 @@
-//! Who decides what users may do: upstream's flags.
+//! The authorizers that decide about requests: upstream's flags.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,7 +14,8 @@ const MODES: [&str; 2] = ["Node", "RBAC"];
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct AuthorizationFlags {
-    /// Who is asked what a user may do, in this order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node; Node,RBAC when not given
+    /// The authorizers that are asked about a request, in this order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node; Node,RBAC
+    /// when not given
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     authorization_mode: Option<Vec<String>>,
     /// The policies of the mode ABAC, one to a line
@@ -46,7 +47,7 @@ impl AuthorizationFlags {
             || self.authorization_webhook_cache_unauthorized_ttl.is_some()
     }
 
-    /// What they say. What is wrong is said before anything begins.
+    /// The settings by these flags. A mistake is told before anything begins.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         if let Some(file) = &self.authorization_config {
             anyhow::ensure!(

@@ -1,4 +1,4 @@
-//! What must stay free on a node, and how Pods go where it does not: upstream's flags of the kubelet.
+//! The resources that must stay free on a node, and how Pods go where they do not: upstream's flags of the kubelet.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use crate::flags::value;
 
 #[derive(Args, Clone, Debug)]
 pub struct Evictions {
-    /// What must stay free on the node, as `signal<amount` or `signal<percentage`; below it Pods are evicted
+    /// The resources that must stay free on the node, as `signal<amount` or `signal<percentage`; below it Pods are
+    /// evicted
     #[arg(long, default_value = pressure::DEFAULT, value_name = "THRESHOLDS", value_parser = value::thresholds)]
     eviction_hard: String,
-    /// What should stay free; Pods are evicted when it has not for the threshold's grace period
+    /// The resources that should stay free; Pods are evicted when they have not for the threshold's grace period
     #[arg(long, default_value = "", value_name = "THRESHOLDS", value_parser = value::thresholds)]
     eviction_soft: String,
     /// How long a soft threshold may be missed, as `signal=duration`

@@ -12,13 +12,13 @@ pub struct LostNodes {
     /// How long a node may say nothing before it counts as lost
     #[arg(long, default_value = "50s", value_name = "DURATION", value_parser = value::duration)]
     node_monitor_grace_period: Duration,
-    /// The same for a node that has just started
+    /// How long a node that has just started may say nothing before it counts as lost
     #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = value::duration)]
     node_startup_grace_period: Duration,
     /// How many lost nodes of a zone per second get the taint that evicts their Pods
     #[arg(long, default_value = "0.1", value_name = "RATE", value_parser = value::tolerance)]
     node_eviction_rate: f64,
-    /// The same while much of a large zone is lost; in a small zone it is 0 then
+    /// That rate while much of a large zone is lost; in a small zone it is 0 then
     #[arg(long, default_value = "0.01", value_name = "RATE", value_parser = value::tolerance)]
     secondary_node_eviction_rate: f64,
     /// A zone with more nodes is large

@@ -1,4 +1,4 @@
-//! Flags, their values and the configuration file. What is done with them does not belong here.
+//! Flags, their values and the configuration file. Work that is done with them does not belong here.
 
 pub mod admission;
 pub mod audit;

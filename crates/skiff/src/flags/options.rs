@@ -71,7 +71,7 @@ pub struct Common {
     /// Where everything is kept
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
-    /// What to log: a level, or targets with levels such as `info,waypoint=debug`
+    /// The log's filter: a level, or targets with levels such as `info,waypoint=debug`
     #[arg(long, default_value = "info", value_name = "FILTER")]
     pub log: String,
     /// How log lines look: text or json
@@ -134,7 +134,7 @@ pub struct Agent {
     /// The API server's address, such as https://10.0.0.1:6443
     #[arg(long, value_name = "URL", requires = "token", value_parser = value::server)]
     pub server: Option<String>,
-    /// What lets this node in: `skiff token create` on the server prints one
+    /// The token that lets this node in: `skiff token create` on the server prints one
     #[arg(long, env = "SKIFF_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub token: Option<String>,
     /// The SHA-256 of the cluster's authority, as `skiff token create` prints it
@@ -201,6 +201,9 @@ pub struct ControlPlane {
     pub in_flight: InFlight,
     #[command(flatten)]
     pub web: WebFlags,
+    /// Make profiles for clients that ask at /debug/pprof/
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
+    pub profiling: bool,
     #[command(flatten)]
     pub etcd: EtcdFlags,
     #[command(flatten)]
@@ -271,7 +274,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// What counts when no flag is given.
+    /// The values that count when no flag is given.
     pub fn usual() -> Self {
         #[derive(Parser)]
         struct NoFlags {
@@ -316,7 +319,7 @@ impl ControlPlane {
         })
     }
 
-    /// What this server's components say of themselves where API servers choose the leaders.
+    /// The versions that this server's components announce where API servers choose the leaders.
     pub fn coordinated(&self) -> Option<Versions> {
         let (features, served) = (self.gates.features().ok()?, self.served.config().ok()?);
         controllers::leader_election::versions(&features, &served)
@@ -339,7 +342,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Who issues the tokens of service accounts.
+    /// The issuer of the tokens of service accounts.
     pub fn issuer(&self) -> String {
         format!("https://kubernetes.default.svc.{}", self.cluster_domain)
     }
@@ -365,7 +368,7 @@ impl ControlPlane {
         self.scheduler().map(|_| ())
     }
 
-    /// The scheduler's settings. What is wrong with the file is said before anything begins.
+    /// The scheduler's settings. A mistake in the file is told before anything begins.
     pub fn scheduler(&self) -> anyhow::Result<scheduler::Settings> {
         let features = self.gates.features()?;
         let Some(file) = &self.scheduler_config else {
@@ -465,7 +468,7 @@ pub enum Images {
         /// Put the machine's static busybox in, with a link for each of its programs
         #[arg(long)]
         busybox: bool,
-        /// What the image runs
+        /// The command that the image runs
         #[arg(long, value_delimiter = ' ')]
         entrypoint: Vec<String>,
         /// Write the archive here instead of importing it

@@ -1,4 +1,4 @@
-//! What is switched on and off by name: features, and versions of the API.
+//! The features and versions of the API that are switched on and off by name.
 
 use api::features::{self, Features, RuntimeConfig, Setting};
 use clap::Args;
@@ -39,7 +39,8 @@ impl FeatureGates {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServedVersions {
-    /// What of the API is served: api/all, api/beta, api/alpha, group/version or group/version/resource, each =true or =false
+    /// The parts of the API that are served: api/all, api/beta, api/alpha, group/version or group/version/resource, each
+    /// =true or =false
     #[arg(long, value_name = "KEY=BOOL,…")]
     runtime_config: Vec<String>,
 }

@@ -157,7 +157,7 @@ fn url(text: &str) -> Option<http::Uri> {
     let url: http::Uri = text.parse().ok()?;
     let authority = url.authority()?;
     let host = !authority.host().is_empty() && !authority.as_str().contains('@');
-    // What stands behind the host's colon is a port, or the text was something else.
+    // The text behind the host's colon is a port, or the whole was something else.
     let port = authority.as_str().len() == authority.host().len() || authority.port_u16().is_some_and(|p| p > 0);
     (host && port && matches!(url.scheme_str(), Some("http" | "https"))).then_some(url)
 }

@@ -1,4 +1,4 @@
-//! What becomes of released volumes, and which volumes are made: upstream's flags.
+//! The fate of released volumes, and which volumes are made: upstream's flags.
 
 use std::{
     ffi::OsStr,

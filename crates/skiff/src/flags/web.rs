@@ -15,7 +15,7 @@ pub struct WebFlags {
     /// Pages of these origins may read answers: regular expressions, which should begin with ^ or // and end with $ or :
     #[arg(long, value_delimiter = ',', value_name = "PATTERNS")]
     cors_allowed_origins: Vec<String>,
-    /// What browsers are told of TLS (HSTS), such as `max-age=31536000,includeSubDomains,preload`
+    /// The directives about TLS for browsers (HSTS), such as `max-age=31536000,includeSubDomains,preload`
     #[arg(long, value_delimiter = ',', value_name = "DIRECTIVES")]
     strict_transport_security_directives: Vec<String>,
     /// The part of requests over HTTP/2 that end their connection, so that clients spread over servers: 0 to 0.02

@@ -38,7 +38,7 @@ pub struct Member {
     pub server: String,
     pub client: Client,
     pub holder: Holder,
-    /// What renews the client certificate; `None` when it came with the user's kubeconfig.
+    /// The parts that renew the client certificate; `None` when it came with the user's kubeconfig.
     pub own: Option<(Replaceable, std::path::PathBuf, String)>,
 }
 
@@ -51,7 +51,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// What `cluster-info` says.
+    /// The content of `cluster-info`.
     pub fn read(map: &ConfigMap) -> anyhow::Result<Self> {
         let text = map.data.as_ref().and_then(|d| d.get("kubeconfig")).context("cluster-info holds no kubeconfig")?;
         let kubeconfig = Kubeconfig::parse(text).context("the kubeconfig in cluster-info is broken")?;

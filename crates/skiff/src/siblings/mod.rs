@@ -84,8 +84,8 @@ pub fn check(options: &Up) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the network of the nodes, and has the first one take part in it. What an earlier start left is used again; nodes of
-/// which there are to be no more are ended.
+/// Makes the network of the nodes, and has the first one take part in it. The parts that an earlier start left are used
+/// again; nodes of which there are to be no more are ended.
 pub async fn prepare(options: &mut Up, layout: &Layout) -> anyhow::Result<Siblings> {
     let gone: Vec<Sibling> = known(layout).into_iter().filter(|sibling| sibling.number > options.nodes).collect();
     for sibling in &gone {

@@ -39,7 +39,7 @@ pub async fn parent_ended() {
     let _ = told.await;
 }
 
-/// What an agent is started with.
+/// The arguments and settings that an agent is started with.
 #[derive(Debug, Clone)]
 pub struct Orders {
     pub sibling: Sibling,
@@ -62,7 +62,7 @@ impl Orders {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log)
-            // What a terminal sends goes to the parent, which ends this one in its turn.
+            // A signal that a terminal sends goes to the parent, which ends this one in its turn.
             .process_group(0);
         let mut child = command.spawn().with_context(|| format!("cannot start the node {}", self.name))?;
         // Waiting for a process would close what it holds of its standard input.

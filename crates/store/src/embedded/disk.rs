@@ -8,8 +8,8 @@ pub trait Disk: Send + Sync + 'static {
     fn list(&self) -> io::Result<Vec<String>>;
     /// Creates the file, or empties it.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens an existing file to write on behind its first `len` bytes. What follows them is lost, at the latest when it
-    /// is written over.
+    /// Opens an existing file to write on behind its first `len` bytes. The content behind them is lost, at the latest
+    /// when it is written over.
     fn append(&self, name: &str, len: u64) -> io::Result<Box<dyn DiskFile>>;
     /// The file's length and its content from the beginning.
     fn read(&self, name: &str) -> io::Result<(u64, Box<dyn Read + Send>)>;
@@ -20,7 +20,7 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_folder(&self) -> io::Result<()>;
     /// Takes the folder for this process, until the guard is dropped.
     fn lock(&self) -> Result<Box<dyn Send + Sync>, LockError>;
-    /// What errors call this folder.
+    /// The name of this folder in errors.
     fn name(&self) -> String;
 }
 

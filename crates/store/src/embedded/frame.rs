@@ -180,7 +180,7 @@ pub(super) struct Frame {
     pub records: Vec<Record>,
 }
 
-/// What stands at a place in a file.
+/// The content at a place in a file.
 pub(super) enum Read1 {
     Frame(Frame),
     End,

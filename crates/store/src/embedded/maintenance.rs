@@ -1,4 +1,5 @@
-//! What `skiff store {status,snapshot,restore,verify,compact,accept-loss}` does: looking after a data folder from outside.
+//! The commands `skiff store {status,snapshot,restore,verify,compact,accept-loss}`: looking after a data folder from
+//! outside.
 //!
 //! `status`, `verify` and `snapshot` only read and work beside a running server; the others need the folder for
 //! themselves.
@@ -131,7 +132,7 @@ pub fn compact_on(disk: &dyn Disk, reserve_bytes: u64) -> Result<(u64, u64), Mai
     Ok((before, file_bytes(disk)?))
 }
 
-/// What [`accept_loss`] did.
+/// The outcome of [`accept_loss`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// Why the store did not start.

@@ -24,7 +24,7 @@ struct MemoryState {
     /// Bytes that fit in all files together.
     capacity: Option<usize>,
     sync_fails: bool,
-    /// So many syncs succeed; power is lost in the one after them.
+    /// The number of syncs that succeed; power is lost in the one after them.
     syncs_left: Option<u32>,
     /// How often power was lost. A file that was opened before is dead.
     power_cuts: u32,
@@ -63,7 +63,7 @@ impl Memory {
         self.die_after_syncs(0);
     }
 
-    /// So many syncs (of files and of the folder) succeed, the next does not come back.
+    /// This many syncs (of files and of the folder) succeed, the next does not come back.
     pub fn die_after_syncs(&self, count: u32) {
         self.state.lock().syncs_left = Some(count);
     }

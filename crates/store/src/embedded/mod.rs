@@ -4,7 +4,7 @@
 //! ([`writer`]), then applies them to the index ([`Index`]), wakes the watchers ([`Hub`]) and answers. Reads take
 //! the index's read lock and nothing else. In the background a snapshot replaces the log when that has grown as
 //! large as the data. A full disk refuses writes until there is room ([`reserve`]); a log that can neither be written
-//! nor put back stops the process. What must be there when the store opens is written down ([`manifest`]).
+//! nor put back stops the process. The files that must be there when the store opens are written down ([`manifest`]).
 
 pub mod disk;
 mod expiry;
@@ -77,7 +77,7 @@ impl Default for Options {
     }
 }
 
-/// What readers, the writer and the background work share.
+/// The state that readers, the writer and the background work share.
 struct Shared {
     options: Options,
     disk: Arc<dyn Disk>,

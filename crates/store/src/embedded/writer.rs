@@ -31,7 +31,7 @@ const RETRY_BYTES: u64 = 4 << 20;
 /// The answer to a transaction.
 pub(super) type Transacted = Result<Vec<Entry>, Refused>;
 
-/// What waits for the writer.
+/// A request that waits for the writer.
 pub(super) enum Request {
     Commit(Commit, oneshot::Sender<Result<Entry>>),
     /// All of them or none.

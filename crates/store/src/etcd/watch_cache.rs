@@ -25,14 +25,14 @@ use crate::{
     index::Index,
 };
 
-/// The copy begins so many revisions before the newest, so that those who watched another server, or this one before it
-/// was started again, can go on.
+/// The copy begins this number of revisions before the newest, so that those who watched another server, or this one
+/// before it was started again, can go on.
 const BACK: u64 = 2000;
 /// History that is kept without a compaction, in bytes.
 const HISTORY_BYTES: usize = 48 << 20;
 /// The number of waiting events at which a watcher is cut off.
 const QUEUE_EVENTS: usize = 50_000;
-/// So many entries are read at once when the copy begins.
+/// The number of entries that are read at once when the copy begins.
 const PAGE: usize = 1000;
 /// How long a read waits for the copy to get to the newest revision.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const BEFORE_A_MARK: Duration = Duration::from_millis(10);
 const BETWEEN_MARKS: Duration = Duration::from_millis(100);
 const BEFORE_COMING_BACK: Duration = Duration::from_millis(200);
-/// What is written below the prefix where marks cannot be trusted. No object has such a name.
+/// The name below the prefix that is written where marks cannot be trusted. No object has such a name.
 const MARK: &str = ".progress";
 
 /// The newest revision, asked for by one and awaited by many.
@@ -181,7 +181,7 @@ impl Copy {
         self.reached.advance(revision);
     }
 
-    /// What happened meanwhile is forgotten: the copy begins anew, and all watches end.
+    /// The events meanwhile are forgotten: the copy begins anew, and all watches end.
     async fn begin_anew(&self) -> Result<()> {
         let index = load(&self.etcd, &self.prefix, None).await?;
         let revision = index.revision();
@@ -197,7 +197,7 @@ impl Copy {
             let copy = self.clone();
             let asking = async move {
                 let _turn = copy.turn.lock().await;
-                // Who comes from here on may have seen a newer one.
+                // A reader that comes from here on may have seen a newer one.
                 *copy.next.lock() = None;
                 copy.etcd.revision().await
             };
@@ -235,7 +235,7 @@ impl Copy {
         if self.marked.lock().replace(now).is_some_and(recent) {
             return;
         }
-        // What goes wrong shows in the watch, or in the wait for it.
+        // A failure shows in the watch, or in the wait for it.
         if self.etcd.has_exact_progress() {
             let _ = self.etcd.request_progress().await;
         } else {

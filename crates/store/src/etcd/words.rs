@@ -5,7 +5,7 @@ use std::error::Error;
 /// Either side may have: it is given up here too, when nothing has come for as long as it is kept alive.
 const ENDED: &str = "the connection to it ended; does etcd still run, and answer?";
 
-/// What an end of the connection means as long as none has worked: what listens there may be something else.
+/// The meaning of an end of the connection as long as none has worked: the listener there may be something else.
 const ENDED_AT_ONCE: &str = "it ends the connection; is its address an https:// one, or the port another?";
 
 /// Words in an error's causes, and what they mean.

@@ -1,4 +1,4 @@
-//! What every backend must do, as one list of checks. Each check gets a prefix of its own.
+//! The duties of every backend, as one list of checks. Each check gets a prefix of its own.
 
 use std::{future::Future, sync::Arc, time::Duration};
 

@@ -28,7 +28,7 @@ fn open(folder: &Path, options: Options) -> Result<Shared, OpenError> {
     Ok(Arc::new(Embedded::open(folder, options)?))
 }
 
-/// What a writer stores as its n-th value: told from half a value, and of changing length.
+/// The n-th value of a writer: told from half a value, and of changing length.
 fn value(n: u64) -> String {
     format!("{n}:{}:{n}", "x".repeat((n * 37 % 1500) as usize))
 }

@@ -47,7 +47,7 @@ async fn a_full_disk_opens_for_reading_and_can_be_compacted() {
     let store = open(&disk, with_reserve()).unwrap();
     assert_eq!(picture(&store).await, before);
     put(&store, "/more", "v", Expect::Any).await.unwrap();
-    // What is all needed cannot be made smaller.
+    // A store whose whole content is needed cannot be made smaller.
     for _ in 0..3 {
         let refused = fill(&store).await;
         let StoreError::Full(said) = &refused else { panic!("{refused}") };

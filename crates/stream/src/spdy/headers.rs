@@ -13,7 +13,7 @@ pub type Headers = Vec<(String, String)>;
 
 /// A header block may not unfold to more.
 const LIMIT: usize = 64 << 10;
-/// A stored block holds at most so much.
+/// The most bytes that a stored block holds.
 const STORED: usize = 65_535;
 
 /// Words of the dictionary that come with their length before them, then those that come without (SPDY draft 3,

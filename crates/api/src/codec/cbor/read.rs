@@ -1,5 +1,6 @@
-//! From CBOR to a value. What clients send is bounded as upstream bounds it: 64 levels, 1024 items of a list or fields of an
-//! object; and as JSON is, in the number of values. Who knows the type of the value learns of fields that it does not have.
+//! From CBOR to a value. The documents of clients are bounded as upstream bounds them: 64 levels, 1024 items of a list or
+//! fields of an object; and as JSON is, in the number of values. A reader that knows the type of the value learns of fields
+//! that the type does not have.
 
 use std::collections::HashSet;
 
@@ -115,8 +116,8 @@ impl<'b> Reader<'b> {
             major::NEGATIVE => integer().map(|value| Value::from(!value)),
             major::BYTES => self.string(major, info, value).map(|bytes| Value::String(shown(bytes, later))),
             major::TEXT => self.text(info, value).map(Value::String),
-            major::ARRAY => self.list(ty, [info.into(), value], level + 1, later),
-            major::MAP => self.map(ty, [info.into(), value], level + 1, later),
+            major::ARRAY => self.list(ty, (info, value), level + 1, later),
+            major::MAP => self.map(ty, (info, value), level + 1, later),
             major::TAG => self.tagged(ty, value, level + 1, later),
             _ => simple(info, value),
         }
@@ -143,51 +144,32 @@ impl<'b> Reader<'b> {
         String::from_utf8(bytes).map_err(|_| syntax("invalid UTF-8 string"))
     }
 
-    fn list(
-        &mut self,
-        ty: &Type,
-        [info, length]: [u64; 2],
-        level: usize,
-        later: Option<u64>,
-    ) -> Result<Value, Problem> {
+    fn list(&mut self, ty: &Type, head: (u8, u64), level: usize, later: Option<u64>) -> Result<Value, Problem> {
         let of = if let Type::List(list) = ty { &list.items } else { &Type::Any };
-        let too_many = || syntax(format!("exceeded max number of elements {ITEMS_MAX} for CBOR array"));
-        if length > ITEMS_MAX {
-            return Err(too_many());
-        }
         let mut items = Vec::new();
-        while if info == u64::from(OPEN) { !self.ends()? } else { (items.len() as u64) < length } {
-            if items.len() as u64 == ITEMS_MAX {
-                return Err(too_many());
-            }
-            items.push(self.item(of, level, later)?);
-        }
+        self.each(head, ("elements", "array"), |reader| {
+            items.push(reader.item(of, level, later)?);
+            Ok(())
+        })?;
         Ok(Value::Array(items))
     }
 
-    fn map(&mut self, ty: &Type, [info, length]: [u64; 2], level: usize, later: Option<u64>) -> Result<Value, Problem> {
-        let too_many = || syntax(format!("exceeded max number of key-value pairs {ITEMS_MAX} for CBOR map"));
-        if length > ITEMS_MAX {
-            return Err(too_many());
-        }
+    fn map(&mut self, ty: &Type, head: (u8, u64), level: usize, later: Option<u64>) -> Result<Value, Problem> {
         let mut map = Map::new();
         // Fields of the object that its type does not know.
         let mut others = HashSet::new();
         let mut read = 0;
-        while if info == u64::from(OPEN) { !self.ends()? } else { (read as u64) < length } {
-            if read as u64 == ITEMS_MAX {
-                return Err(too_many());
-            }
-            let key = self.key()?;
+        self.each(head, ("key-value pairs", "map"), |reader| {
+            let key = reader.key()?;
             let of = match ty {
                 Type::Object(object) if !(object.custom || object.open) => object.field(&key).map(|field| &field.ty),
                 Type::Map(map) => Some(&map.values),
                 _ => Some(&Type::Any),
             };
             if of.is_none() {
-                self.unknown.get_or_insert(read);
+                reader.unknown.get_or_insert(read);
             }
-            let value = self.item(of.unwrap_or(&Type::Any), level, later)?;
+            let value = reader.item(of.unwrap_or(&Type::Any), level, later)?;
             if map.contains_key(&key) || others.contains(&key) {
                 return Err(syntax(format!("found duplicate map key {key:?} at map element index {read}")));
             }
@@ -196,9 +178,32 @@ impl<'b> Reader<'b> {
                 None => drop(others.insert(key)),
             }
             read += 1;
-        }
+            Ok(())
+        })?;
         self.weight += if map.is_empty() { 0 } else { OBJECT_WEIGHT };
         Ok(Value::Object(map))
+    }
+
+    /// Reads the parts of a list or map, as many as its head says or up to the mark, and no more than one may have.
+    fn each(
+        &mut self,
+        (info, length): (u8, u64),
+        (parts, whole): (&str, &str),
+        mut read: impl FnMut(&mut Self) -> Result<(), Problem>,
+    ) -> Result<(), Problem> {
+        let too_many = || Err(syntax(format!("exceeded max number of {parts} {ITEMS_MAX} for CBOR {whole}")));
+        if length > ITEMS_MAX {
+            return too_many();
+        }
+        let mut count = 0;
+        while if info == OPEN { !self.ends()? } else { count < length } {
+            if count == ITEMS_MAX {
+                return too_many();
+            }
+            read(self)?;
+            count += 1;
+        }
+        Ok(())
     }
 
     fn key(&mut self) -> Result<String, Problem> {
@@ -227,7 +232,7 @@ fn shown(bytes: Vec<u8>, later: Option<u64>) -> String {
     match later {
         Some(tag::BASE64) => STANDARD.encode(bytes),
         Some(tag::BASE64URL) => URL_SAFE_NO_PAD.encode(bytes),
-        Some(_) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Some(_) => base16ct::lower::encode_string(&bytes),
         None => String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
     }
 }

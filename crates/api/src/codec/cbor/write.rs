@@ -13,7 +13,7 @@ pub fn document(ty: &Type, value: &Value) -> Vec<u8> {
     out
 }
 
-/// The beginning of a document that is an object with so many fields.
+/// The beginning of a document that is an object with this number of fields.
 pub fn map_head(fields: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     head(&mut out, major::TAG, tag::SELF_DESCRIBED);

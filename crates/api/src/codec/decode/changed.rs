@@ -10,7 +10,7 @@ use crate::schema::Type;
 /// there, the schema makes the same of each of them.
 const STRUCTS: &[&str] = &["metadata", "spec", "status"];
 
-/// What [`normalise`] makes of a value, by way of what it was before: `before` is in its normal form.
+/// The result of [`normalise`] for a value, by way of the value before: `before` is in its normal form.
 pub fn normalise_changed(ty: &Type, value: Value, before: &Value) -> Result<(Value, Vec<String>), String> {
     if !cfg!(debug_assertions) {
         return where_changed(ty, value, before);
@@ -23,7 +23,7 @@ pub fn normalise_changed(ty: &Type, value: Value, before: &Value) -> Result<(Val
 }
 
 fn where_changed(ty: &Type, value: Value, before: &Value) -> Result<(Value, Vec<String>), String> {
-    // What is stored of a custom kind may be older than its schema.
+    // A stored object of a custom kind may be older than its schema.
     let built_in = ty.object().is_some_and(|object| !object.custom);
     let Some(before) = before.as_object().filter(|_| built_in) else { return normalise(ty, value) };
     let Value::Object(mut value) = value else { return normalise(ty, value) };
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a change of a Pod; that it is the same as a whole is asserted by the function itself.
+    /// The outcome of a change of a Pod; that it is the same as a whole is asserted by the function itself.
     fn check(change: impl FnOnce(&mut Value), expected: Result<(&str, Value), &str>) {
         let ty = crate::schema::of("io.k8s.api.core.v1.Pod").expect("a Pod");
         let before = json!({"apiVersion": "v1", "kind": "Pod",

@@ -229,7 +229,7 @@ fn summary(bytes: &[u8]) -> String {
     match bytes.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
-        Some(_) => format!("{}{more}", start.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        Some(_) => format!("{}{more}", base16ct::lower::encode_string(start)),
     }
 }
 

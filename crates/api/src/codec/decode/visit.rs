@@ -13,7 +13,7 @@ use crate::schema::{Object, Type, Zero};
 
 /// Unknown and duplicate fields named at most, as upstream.
 const STRICT_LIMIT: usize = 100;
-/// So many times is looked whether one is named already.
+/// The number of times that it is looked whether one is named already.
 const STRICT_LOOKS: usize = 10_000;
 /// The length of a name, and of a path, among them.
 const NAME_MAX: usize = 256;
@@ -167,7 +167,7 @@ pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
     let value = match serde_saphyr::from_slice_with_options::<Value>(bytes, yaml(DuplicateKeyPolicy::Error)) {
         Ok(value) => value,
         Err(error) => {
-            // What reads when the last of two equal keys wins was wrong in its duplicates only.
+            // A document that can be read when the last of two equal keys wins was wrong in its duplicates only.
             match serde_saphyr::from_slice_with_options(bytes, yaml(DuplicateKeyPolicy::LastWins)) {
                 Ok(value) => {
                     context.duplicate_in_yaml(&error);

@@ -29,7 +29,7 @@ pub fn has(schema: &str) -> bool {
     Message::of(schema).is_some()
 }
 
-/// What stands around an object: its `apiVersion`, its `kind`, and its own bytes.
+/// The envelope of an object: its `apiVersion`, its `kind`, and its own bytes.
 fn envelope(bytes: &[u8]) -> Result<(&str, &str, &[u8]), Malformed> {
     let mut reader = Reader(bytes.strip_prefix(MAGIC).ok_or(Malformed)?);
     let (mut api_version, mut kind, mut raw) = ("", "", &[][..]);

@@ -145,7 +145,7 @@ impl<'j> Tree<'j> {
         *self.last_mut(list) = new;
     }
 
-    /// What stands for null where something has to.
+    /// Adds the value that stands for null where something has to.
     fn zero(&mut self, number: u32, ty: Type) -> Id {
         match ty {
             Type::String | Type::Bytes => self.block(number, &[][..]),

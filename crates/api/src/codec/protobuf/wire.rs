@@ -52,7 +52,7 @@ impl Writer {
 /// Bytes that are written from the end to the beginning.
 #[derive(Default)]
 pub struct Backward {
-    /// What is written stands at the end.
+    /// The bytes, of which the ones that are written stand at the end.
     bytes: Vec<u8>,
     start: usize,
 }
@@ -109,7 +109,7 @@ impl Backward {
         self.open(field, self.written().len() - before);
     }
 
-    /// The tag of a field with so many bytes.
+    /// The tag of a field with this number of bytes.
     pub fn open(&mut self, field: u32, length: usize) {
         self.number(length as u64);
         self.number(u64::from(field) << 3 | 2);

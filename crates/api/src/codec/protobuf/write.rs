@@ -54,7 +54,7 @@ impl Encoder {
         Ok(out.written())
     }
 
-    /// What stands before and after the items of a list, whose fields have `items` bytes in all; `json` is the list without
+    /// The bytes before and after the items of a list, whose fields have `items` bytes in all; `json` is the list without
     /// them.
     pub fn list(
         &mut self,

@@ -22,7 +22,7 @@ use crate::validation::field::{Cause, Errors, FieldError, Path};
 use sizes::Extent;
 use typed_value::Objects;
 
-/// What all expressions of one write may cost (`RuntimeCELCostBudget`).
+/// The budget of all expressions of one write (`RuntimeCELCostBudget`).
 const RUN_BUDGET: u64 = 10_000_000;
 /// The longest message that an expression may make, in bytes.
 const MESSAGE_MAX: usize = 5 * 1024;
@@ -38,7 +38,7 @@ pub struct Compiled {
     pub message: Option<Result<Program, String>>,
     /// It is about a change, and has nothing to say without one.
     pub uses_old: bool,
-    /// What evaluating the rule once, and making its message, cost at the most. Zero from a compiler that does not estimate.
+    /// The most that evaluating the rule once, and making its message, costs. Zero from a compiler that does not estimate.
     pub cost: u64,
     pub message_cost: u64,
 }
@@ -47,7 +47,7 @@ pub struct Compiled {
 pub struct Compiler {
     /// With `self` alone, with `oldSelf`, and with an optional `oldSelf`.
     environments: [Environment; 3],
-    /// What is estimated by.
+    /// The sizes that costs are estimated by.
     extent: Option<Extent>,
 }
 
@@ -66,7 +66,7 @@ impl Compiler {
         Some(Compiler { environments: [alone, with_old, optional], extent: None })
     }
 
-    /// The same, for rules that nobody has accepted yet: it says what they cost.
+    /// A compiler for rules that nobody has accepted yet: it says what they cost.
     pub fn estimating(schema: &Structural, whole: bool) -> Option<Compiler> {
         Some(Compiler { extent: Some(Extent::of(schema, whole)?), ..Compiler::of(schema, whole)? })
     }
@@ -85,7 +85,7 @@ impl Compiler {
     pub fn compile(&self, rule: &ValidationRule) -> Compiled {
         let [alone, with_old, optional] = &self.environments;
         let whole = if rule.optional_old_self == Some(true) { optional } else { with_old };
-        // What compiles without `oldSelf` does not use it.
+        // A rule that compiles without `oldSelf` does not use it.
         let (uses_old, compiled) = match self.program(alone, &rule.rule) {
             Ok(program) => (false, Ok(program)),
             Err(_) => match self.program(whole, &rule.rule) {
@@ -112,7 +112,7 @@ impl Compiler {
     }
 }
 
-/// A program apart from its cost. What did not compile costs nothing.
+/// A program apart from its cost. A rule that did not compile costs nothing.
 fn apart(compiled: Result<(Program, u64), String>) -> (Result<Program, String>, u64) {
     let cost = compiled.as_ref().map_or(0, |(_, cost)| *cost);
     (compiled.map(|(program, _)| program), cost)
@@ -162,7 +162,7 @@ impl Rules {
         (!none).then_some(rules)
     }
 
-    /// What the rules say about an object, or about the change of one.
+    /// The errors that the rules find in an object, or in the change of one.
     pub fn check(&self, schema: &Structural, new: &Value, old: Option<&Value>, path: Option<&Path>) -> Errors {
         let mut run = Run { budget: RUN_BUDGET, errors: Errors::new(), over: false };
         run.walk(self, schema, Place { new, old, pair: old.map(|old| (new, old)), path });
@@ -287,7 +287,7 @@ impl Run {
                 return self.errors.push(about(format!("{why} evaluating rule: {shown}")));
             }
         };
-        // What was wrong already and is as it was may stay so, unless the rule is about changes.
+        // A value that was wrong already and is as it was may stay so, unless the rule is about changes.
         let unchanged = || place.pair.is_some_and(|(new, old)| new == old);
         if holds || !rule.compiled.uses_old && unchanged() {
             return;

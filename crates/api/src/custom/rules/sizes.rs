@@ -14,7 +14,7 @@ const REQUEST_MAX: u64 = 3 * 1024 * 1024;
 /// A text is as long as a request without its quotation marks.
 const TEXT_MAX: u64 = REQUEST_MAX - 2;
 
-/// What one place of a schema can be.
+/// The sizes that one place of a schema can have.
 pub struct Extent {
     pub sizes: Sizes,
     /// The bytes of its smallest value in JSON.
@@ -101,7 +101,7 @@ fn object(schema: &Structural, whole: bool) -> Extent {
     Extent { sizes, least }
 }
 
-/// What every object of the API has, as expressions see it.
+/// The metadata that every object of the API has, as expressions see it.
 fn metadata() -> Structural {
     let text = || Structural { ty: "string".into(), ..Structural::default() };
     let object = |properties: Vec<(&str, Structural)>| Structural {

@@ -1,4 +1,4 @@
-//! What expressions see of a custom object: its types, and its values where they are not simply JSON.
+//! The view that expressions have of a custom object: its types, and its values where they are not simply JSON.
 //! Upstream counterpart: SchemaDeclType of apiserver/pkg/cel/common, and values.go beside it.
 
 use std::sync::Arc;

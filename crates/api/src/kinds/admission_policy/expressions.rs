@@ -5,7 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     AuditAnnotation, MatchCondition, ValidatingAdmissionPolicy, Validation, Variable,
 };
 
-use crate::rules::cel::admission::{Offer, VARIABLES, compile, environment};
+use crate::rules::cel::admission::{OptionalVariables, VARIABLES, compile, environment};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::qualified_name;
 use crate::validation::object_meta::invalid;
@@ -21,8 +21,8 @@ pub(super) fn validate(policy: &ValidatingAdmissionPolicy, path: &Path) -> Error
     let conditions = spec.match_conditions.as_deref().unwrap_or_default();
     let mut errors = match_conditions(conditions, params, &path.child("matchConditions"));
     // Messages are made without the right to ask what users may do.
-    let mut asking = environment(Offer { params, authorizer: true });
-    let mut telling = environment(Offer { params, authorizer: false });
+    let mut asking = environment(OptionalVariables { params, authorizer: true });
+    let mut telling = environment(OptionalVariables { params, authorizer: false });
     for (i, one) in spec.variables.iter().flatten().enumerate() {
         errors.extend(variable(one, &mut asking, &mut telling, &path.child("variables").index(i)));
     }
@@ -58,7 +58,7 @@ pub(crate) fn match_conditions(conditions: &[MatchCondition], params: bool, path
         errors.push(FieldError::too_many(path, conditions.len(), MOST_CONDITIONS));
         return errors;
     }
-    let environment = environment(Offer { params, authorizer: true });
+    let environment = environment(OptionalVariables { params, authorizer: true });
     for (i, condition) in conditions.iter().enumerate() {
         let path = path.index(i);
         match condition.expression.trim() {

@@ -11,7 +11,7 @@ use crate::features::Feature;
 use crate::kind::{Generation, Kind, Older, age, cell, col, int, name};
 use crate::validation::field::{Errors, FieldError, Path, one_of};
 
-/// What there is to change: a request that deletes brings no object.
+/// The operations whose objects can be changed: a request that deletes brings no object.
 const OPERATIONS: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
 
 pub const MUTATING_POLICY: Kind<MutatingAdmissionPolicy> = Kind {

@@ -4,7 +4,7 @@ use cel::Environment;
 use k8s_openapi::api::admissionregistration::v1beta1::{MutatingAdmissionPolicySpec, Mutation};
 
 use super::{expressions, stable};
-use crate::rules::cel::admission::{Offer, environment};
+use crate::rules::cel::admission::{OptionalVariables, environment};
 use crate::rules::cel::mutation::{self, Change};
 use crate::validation::field::{Errors, FieldError, Path};
 
@@ -14,7 +14,7 @@ pub(super) fn validate(spec: &MutatingAdmissionPolicySpec, path: &Path) -> Error
     let params = spec.param_kind.is_some();
     let conditions = stable::match_conditions(spec.match_conditions.as_deref().unwrap_or_default());
     let mut errors = expressions::match_conditions(&conditions, params, &path.child("matchConditions"));
-    let mut asking = environment(Offer { params, authorizer: true });
+    let mut asking = environment(OptionalVariables { params, authorizer: true });
     let mut changing = mutation::environment(params);
     for (i, one) in stable::variables(spec.variables.as_deref().unwrap_or_default()).iter().enumerate() {
         errors.extend(expressions::variable(one, &mut asking, &mut changing, &path.child("variables").index(i)));

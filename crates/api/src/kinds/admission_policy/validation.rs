@@ -1,4 +1,4 @@
-//! What policies and their bindings must keep to, besides their expressions.
+//! The rules for policies and their bindings, besides their expressions.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub(super) fn policy(policy: &ValidatingAdmissionPolicy) -> Errors {
     errors
 }
 
-/// What a policy is about, which its rules have to say.
+/// The objects that a policy is about, which its rules have to say.
 pub(super) fn match_constraints(constraints: &MatchResources, path: &Path) -> Errors {
     let mut errors = match_resources(constraints, path);
     if constraints.resource_rules.as_ref().is_none_or(Vec::is_empty) {

@@ -1,13 +1,13 @@
-//! What the rules of a schema may cost at the most, each alone and all together.
+//! The most that the rules of a schema may cost, each alone and all together.
 //! Upstream counterpart: apiextensions-apiserver/pkg/apis/apiextensions/validation/cel_validation.go.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 
 use crate::validation::field::{Errors, FieldError, Path};
 
-/// What one expression may cost in an object.
+/// The most that one expression may cost in an object.
 const ONE_MAX: u64 = 10_000_000;
-/// What all expressions of a schema may cost in an object.
+/// The most that all expressions of a schema may cost in an object.
 const ALL_MAX: u64 = 100_000_000;
 /// As many of the most expensive rules are named if all together cost too much.
 const NAMED: usize = 4;
@@ -21,7 +21,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// What an expression costs alone counts for nothing where the schema is unchanged.
+    /// The cost of one expression alone counts for nothing where the schema is unchanged.
     pub fn new(unchanged: bool) -> Self {
         Costs { unchanged, total: 0, expensive: Vec::new() }
     }
@@ -37,7 +37,7 @@ impl Costs {
         (cost > ONE_MAX && !self.unchanged).then(|| FieldError::forbidden(path, &message(name, cost, ONE_MAX)))
     }
 
-    /// What is wrong with all of them together.
+    /// The error of all of them together.
     pub fn of_all(&self, path: &Path) -> Errors {
         if self.total <= ALL_MAX {
             return Errors::new();

@@ -4,7 +4,7 @@
 use crate::custom::{Rules, Structural, check_value, prune};
 use crate::validation::field::{Errors, FieldError, Path};
 
-/// What is wrong with the defaults of a schema.
+/// The errors of the defaults of a schema.
 pub fn validate(schema: &Structural, path: &Path) -> Errors {
     let mut errors = Errors::new();
     walk(schema, path, &mut errors);

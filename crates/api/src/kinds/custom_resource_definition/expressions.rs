@@ -12,7 +12,7 @@ fn has_breaks(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-/// What is wrong with rules before they are compiled.
+/// The errors of rules before they are compiled.
 pub fn forms(rules: &[ValidationRule], schema: &Structural, path: &Path) -> Errors {
     let mut errors = Errors::new();
     for (i, rule) in rules.iter().enumerate() {
@@ -62,7 +62,7 @@ pub struct Place<'p> {
     pub path: &'p Path,
 }
 
-/// What the compiler says, and what the rules cost.
+/// The errors of the compiler, and of the rules' costs.
 pub fn compile(rules: &[ValidationRule], place: &Place<'_>, cardinality: Option<u64>, costs: &mut Costs) -> Errors {
     let Place { schema, whole, lost, path } = *place;
     let Some(compiler) = Compiler::estimating(schema, whole) else {

@@ -1,5 +1,5 @@
-//! CustomResourceDefinition: a kind that users add. What its objects are checked by is `custom`, serving them is the API
-//! server's.
+//! CustomResourceDefinition: a kind that users add. The schemas that its objects are checked by are `custom`, serving
+//! them is the API server's.
 
 use std::collections::BTreeSet;
 

@@ -14,8 +14,8 @@ use crate::validation::field::{Errors, FieldError, Path};
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// What is wrong with the schema of a version; `status` says whether it has the status subresource. What a rule costs
-/// alone counts for nothing where the schema is `unchanged`: it may have been accepted by other estimates.
+/// The errors of the schema of a version; `status` says whether it has the status subresource. The cost of a rule alone
+/// counts for nothing where the schema is `unchanged`: it may have been accepted by other estimates.
 pub fn validate(schema: &JSONSchemaProps, status: bool, unchanged: bool, path: &Path) -> Errors {
     let mut errors = if status { at_root(schema, path) } else { Errors::new() };
     if schema.nullable == Some(true) {
@@ -83,7 +83,7 @@ fn at_root(schema: &JSONSchemaProps, path: &Path) -> Errors {
     vec![FieldError::invalid(path, schema, detail)]
 }
 
-/// What the places around one say about it.
+/// The traits that a place has by those around it.
 #[derive(Clone)]
 struct Place {
     root: bool,

@@ -15,7 +15,7 @@ enum Level {
     Field,
 }
 
-/// What keeps a schema from being structural, in the order of the messages.
+/// The reasons why a schema is not structural, in the order of the messages.
 pub fn validate(schema: &JSONSchemaProps, path: &Path) -> Errors {
     let mut errors = Errors::new();
     place(schema, Level::Root, path, &mut errors);
@@ -113,7 +113,7 @@ fn types(schema: &JSONSchemaProps, level: Level, embedded: bool, open: bool, pat
     }
 }
 
-/// What is said about the parts that every object has.
+/// The errors of the parts that every object has.
 fn metadata(schema: &JSONSchemaProps, level: Level, path: &Path, errors: &mut Errors) {
     let whole = level == Level::Root || is(schema.x_kubernetes_embedded_resource);
     let property = |name: &str| schema.properties.as_ref().and_then(|properties| properties.get(name));

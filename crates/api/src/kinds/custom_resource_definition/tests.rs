@@ -390,7 +390,7 @@ fn rules_that_could_cost_too_much() {
     );
 }
 
-/// What was accepted when estimates were lower stays, as far as one rule goes.
+/// A rule that was accepted when estimates were lower stays, as far as one rule goes.
 #[test]
 fn unchanged_rules_may_cost_more() {
     let of = |rule: &str| {

@@ -67,7 +67,8 @@ pub fn validate_update(new: &CustomResourceDefinition, old: &CustomResourceDefin
     errors
 }
 
-/// Kinds in the community's groups are approved by it, or say why they are not. What was let in before stays.
+/// Kinds in the community's groups are approved by it, or say why they are not. A definition that was let in before
+/// stays.
 pub fn approval(new: &CustomResourceDefinition, old: Option<&CustomResourceDefinition>) -> Errors {
     if !is_protected(&new.spec.group) {
         return Errors::new();

@@ -1,4 +1,4 @@
-//! What flow schemas and priority levels may say.
+//! The validation of flow schemas and priority levels.
 
 use k8s_openapi::api::flowcontrol::v1::{
     FlowSchema, LimitResponse, LimitedPriorityLevelConfiguration, NonResourcePolicyRule, PolicyRulesWithSubjects,
@@ -14,7 +14,7 @@ const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", 
 const EXEMPT: &str = "exempt";
 const LAST: i32 = 10_000;
 const QUEUES: i32 = 10_000_000;
-/// A hand is dealt by a hash of so many bits.
+/// The number of bits of the hash by which a hand is dealt.
 const HASH_BITS: i32 = 60;
 
 pub fn schema(schema: &FlowSchema) -> Errors {

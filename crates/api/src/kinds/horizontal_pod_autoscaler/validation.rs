@@ -1,4 +1,4 @@
-//! What is right in an autoscaler's spec. Upstream counterpart: pkg/apis/autoscaling/validation.
+//! The validation of an autoscaler's spec. Upstream counterpart: pkg/apis/autoscaling/validation.
 
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior,

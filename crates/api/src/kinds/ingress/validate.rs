@@ -1,4 +1,4 @@
-//! Validation of Ingresses. What older servers let pass stays valid in objects that have it already.
+//! Validation of Ingresses. A value that older servers let pass stays valid in objects that have it already.
 
 use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, Ingress, IngressBackend, IngressRule, IngressServiceBackend, IngressSpec, IngressTLS,
@@ -10,11 +10,11 @@ use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
 use crate::validation::object_meta::{invalid, invalid_at};
 
-/// What a path may not contain, and not end with: its meaning would depend on who reads it.
+/// The parts that a path may not contain, and not end with: its meaning would depend on who reads it.
 const AMBIGUOUS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const AMBIGUOUS_ENDS: &[&str] = &["/..", "/."];
 
-/// What an object that is there already may keep.
+/// The mistakes that an object that is there already may keep.
 #[derive(Debug, Default)]
 struct Leniency {
     /// Names of secrets that no secret can have.

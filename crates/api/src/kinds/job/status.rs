@@ -1,6 +1,6 @@
-//! What the status of a Job may say, and how it may change: a Job that has ended stays so, and its counts only grow.
+//! The validation of a Job's status and of its changes: a Job that has ended stays so, and its counts only grow.
 //!
-//! What stood in the status before is not held against a write that leaves it alone.
+//! A mistake that stood in the status before is not held against a write that leaves it alone.
 
 use json::Value;
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus, UncountedTerminatedPods};
@@ -241,7 +241,7 @@ impl Change<'_> {
         errors
     }
 
-    /// What has been counted is not forgotten, but for an indexed Job that became smaller.
+    /// A count is not taken back, but for an indexed Job that became smaller.
     fn counters(&self) -> Errors {
         let elastic = is_indexed(self.spec) && self.spec.completions == self.spec.parallelism;
         let (status, before) = (self.status, self.before);

@@ -1,4 +1,4 @@
-//! What is wrong with Jobs and their changes, as tables.
+//! The errors of Jobs and their changes, as tables.
 
 use json::{Value, json};
 

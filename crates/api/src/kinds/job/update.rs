@@ -1,4 +1,4 @@
-//! What may change in a Job that exists.
+//! The changes that a Job that exists may undergo.
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Affinity, PodSpec, PodTemplateSpec};

@@ -1,4 +1,4 @@
-//! What a Job's spec may say: numbers, completion mode, restart policy, selector.
+//! The validation of a Job's spec: numbers, completion mode, restart policy, selector.
 
 use std::collections::BTreeMap;
 

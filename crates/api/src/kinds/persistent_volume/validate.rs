@@ -1,4 +1,4 @@
-//! What is wrong with a PersistentVolume, and what may not change in it.
+//! The validation of a PersistentVolume and of its changes.
 //! Upstream counterpart: `ValidatePersistentVolumeSpec` and its neighbours in pkg/apis/core/validation.
 
 use json::Value;
@@ -153,7 +153,7 @@ fn node_affinity(affinity: &VolumeNodeAffinity, inline: bool, path: &Path) -> Er
     }
 }
 
-/// Exactly one sort of source. What a Flexvolume says is checked wherever it stands.
+/// Exactly one sort of source. The fields of a Flexvolume are checked wherever it stands.
 fn sources(spec: &PersistentVolumeSpec, name: &str, inline: bool, path: &Path) -> Errors {
     let whole = json::to_value(spec).unwrap_or_default();
     let mut errors = Errors::new();
@@ -226,7 +226,7 @@ fn attributes_class(spec: &PersistentVolumeSpec, path: &Path) -> Errors {
 
 /// Where the data are never changes; what a driver needs to let the volume grow may be added.
 pub(super) fn update(new: &PersistentVolume, old: &PersistentVolume) -> Errors {
-    // What was wrong before, by older rules, may stay.
+    // A mistake of before, by older rules, may stay.
     let known = volume(old);
     let mut errors: Errors = volume(new).into_iter().filter(|error| !known.contains(error)).collect();
     let (Some(new), Some(old)) = (&new.spec, &old.spec) else { return errors };

@@ -1,4 +1,4 @@
-//! What is wrong with a PersistentVolumeClaim, and what may not change in it.
+//! The validation of a PersistentVolumeClaim and of its changes.
 //! Upstream counterpart: `ValidatePersistentVolumeClaim` and its neighbours in pkg/apis/core/validation.
 
 use json::Value;
@@ -144,7 +144,7 @@ fn data_source_of(source: &TypedObjectReference, path: &Path) -> Errors {
 pub(super) fn update(new: &PersistentVolumeClaim, old: &PersistentVolumeClaim) -> Errors {
     let none = PersistentVolumeClaimSpec::default();
     let (after, before) = (new.spec.as_ref().unwrap_or(&none), old.spec.as_ref().unwrap_or(&none));
-    // What was wrong before, by older rules, may stay.
+    // A mistake of before, by older rules, may stay.
     let known = claim(old);
     let mut errors: Errors = claim(new).into_iter().filter(|error| !known.contains(error)).collect();
     let before = &with_data_sources(before);
@@ -228,7 +228,7 @@ fn attributes_update(
     Some(FieldError::forbidden(&Path::new("spec").child("volumeAttributesClassName"), &detail))
 }
 
-/// What a driver says about a claim's volume and its growth.
+/// The statements of a driver about a claim's volume and its growth.
 pub(super) fn status(claim: &Value) -> Errors {
     let status = claim.get("status").map(PersistentVolumeClaimStatus::deserialize);
     let Some(Ok(status)) = status else { return Errors::new() };

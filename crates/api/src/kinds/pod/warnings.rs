@@ -61,7 +61,7 @@ pub(crate) fn of_template(template: &PodTemplateSpec, path: &Path) -> Vec<String
     list
 }
 
-/// What is warned about, and where it stands.
+/// The Pod or template that is warned about, and its place.
 struct About<'p> {
     spec: &'p PodSpec,
     path: Path,

@@ -103,7 +103,7 @@ fn validate(spec: &PodCertificateRequestSpec) -> Errors {
             errors.push(FieldError::too_long(&path.child(field), UID_MAX));
         }
     }
-    // What follows is work, and done for what is small and right so far.
+    // The checks that follow are work, and done for a request that is small and right so far.
     errors.extend(life(spec, &path.child("maxExpirationSeconds")).or_else(|| proof(spec, &path)));
     errors
 }
@@ -115,7 +115,7 @@ pub(crate) fn most_seconds(signer: &str) -> i32 {
     if of_kubernetes { MOST_SECONDS_OF_KUBERNETES } else { MOST_SECONDS }
 }
 
-/// What is wrong with the life that was asked for.
+/// The error of the life that was asked for.
 fn life(spec: &PodCertificateRequestSpec, path: &Path) -> Option<FieldError> {
     let Some(seconds) = spec.max_expiration_seconds else { return Some(FieldError::required(path, "must be set")) };
     let most = most_seconds(&spec.signer_name);
@@ -123,7 +123,7 @@ fn life(spec: &PodCertificateRequestSpec, path: &Path) -> Option<FieldError> {
     (!(LEAST_SECONDS..=most).contains(&seconds)).then(wrong)
 }
 
-/// What is wrong with the key, or with the proof that the Pod's node has it.
+/// The error of the key, or of the proof that the Pod's node has it.
 fn proof(spec: &PodCertificateRequestSpec, path: &Path) -> Option<FieldError> {
     let (place, place_of_proof) = (path.child("pkixPublicKey"), path.child("proofOfPossession"));
     let (key, proof) = (&spec.pkix_public_key, &spec.proof_of_possession);

@@ -12,7 +12,7 @@ use x509_parser::{
     x509::SubjectPublicKeyInfo,
 };
 
-/// What is wrong with a key or a proof.
+/// The fault of a key or a proof.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
     Unreadable,
@@ -139,7 +139,7 @@ fn digits(bytes: &[u8]) -> Vec<u64> {
 /// Montgomery's arithmetic modulo an odd number.
 struct Field {
     modulus: Vec<u64>,
-    /// What makes the lowest digit of a multiple of the modulus one less than nothing.
+    /// The factor that makes the lowest digit of a multiple of the modulus one less than nothing.
     inverse: u64,
 }
 
@@ -170,7 +170,7 @@ impl Field {
         number
     }
 
-    /// Doubles a number so many times.
+    /// Doubles a number `times` times.
     fn shifted(&self, number: &[u64], times: usize) -> Vec<u64> {
         (0..times).fold(number.to_vec(), |number, _| {
             let top = number.last().map_or(0, |last| last >> 63);

@@ -1,5 +1,5 @@
-//! What a signer may say of a request: once, that it is issued, denied or failed; and of what is issued, a certificate of the
-//! requested key with its times. Whether these times are those of today is admission's.
+//! The validation of a signer's answer to a request: once, that it is issued, denied or failed; and of what is issued, a
+//! certificate of the requested key with its times. Whether these times are those of today is admission's.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -94,7 +94,7 @@ fn check_conditions(status: &PodCertificateRequestStatus, path: &Path) -> Errors
     errors
 }
 
-/// What a signer says that it has issued.
+/// The certificate that a signer says it has issued.
 struct Issued<'s> {
     status: &'s PodCertificateRequestStatus,
     /// The key that was asked for, in DER.
@@ -133,7 +133,8 @@ impl Issued<'_> {
         Ok(())
     }
 
-    /// The contents of the blocks, all of which are certificates. What is not a whole block is text between blocks.
+    /// The contents of the blocks, all of which are certificates. A text that is not a whole block stands between
+    /// blocks.
     fn certificates(&self) -> Result<Vec<Vec<u8>>, Errors> {
         let other = "issued certificate chain must consist entirely of CERTIFICATE PEM blocks";
         let one = |(label, body): (&str, &str)| {
@@ -143,7 +144,7 @@ impl Issued<'_> {
         pem_blocks(self.chain()).filter_map(Result::ok).map(one).collect()
     }
 
-    /// What a certificate is for is the signer's to say, but it must be something.
+    /// The purpose of a certificate is the signer's to say, but it must be something.
     fn names(&self, leaf: &X509Certificate<'_>) -> Errors {
         let place = self.path.child("certificateChain");
         let Ok(names) = leaf.subject_alternative_name() else {

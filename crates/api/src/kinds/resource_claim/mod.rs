@@ -113,7 +113,7 @@ pub const DEVICE_TAINT_RULE: Kind<DeviceTaintRule> = Kind {
     ..Kind::BASE
 };
 
-/// What a claim asks for does not change: a user makes another one.
+/// The spec of a claim does not change: a user makes another one.
 fn fixed(same: bool, ty: &str, spec: &impl serde::Serialize) -> Errors {
     let shown = || internal_form::compact(ty, spec);
     if same {

@@ -1,4 +1,5 @@
-//! What the rules of several kinds of devices have in common: names, lists with bounds, JSON that a driver reads.
+//! The parts that the rules of several kinds of devices have in common: names, lists with bounds, JSON that a driver
+//! reads.
 
 use std::collections::BTreeSet;
 

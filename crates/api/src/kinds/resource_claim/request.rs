@@ -1,4 +1,4 @@
-//! What a claim asks for, and what a class selects: requests, selectors, constraints and configuration.
+//! The requests of a claim, and the devices that a class selects: requests, selectors, constraints and configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a driver may publish in a ResourceSlice.
+//! The validation of a ResourceSlice, which a driver publishes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the status of a ResourceClaim may say, and how it may change: the devices that a claim has are exchanged for others
+//! The validation of a ResourceClaim's status and of its changes: the devices that a claim has are exchanged for others
 //! only by way of none, and only a claim that has devices has users.
 
 use json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a DeviceTaintRule may say: a taint, and the devices that get it.
+//! The validation of a DeviceTaintRule: a taint, and the devices that get it.
 
 use json::Value;
 use k8s_openapi::api::resource::v1alpha3::{DeviceTaint, DeviceTaintRule, DeviceTaintRuleStatus};

@@ -1,4 +1,4 @@
-//! What is wrong with classes, claims, templates and slices, and with their changes, as tables.
+//! The errors of classes, claims, templates and slices, and of their changes, as tables.
 
 use json::{Value, json};
 
@@ -354,7 +354,7 @@ fn only_a_claim_with_devices_has_users_and_they_do_not_change() {
     );
 }
 
-/// What is said about a slice, or a claim, of a server where all features are on.
+/// The errors of a slice, or a claim, on a server where all features are on.
 fn with_all_on(spec: Value) -> String {
     let mut object = json!({"metadata": {"name": "x"}, "spec": {"driver": "a.io",
         "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}});

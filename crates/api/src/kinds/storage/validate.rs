@@ -1,5 +1,4 @@
-//! What is wrong with a StorageClass, a VolumeAttributesClass, a VolumeAttachment or one of the CSI kinds, and what may not
-//! change in them.
+//! The validation of a StorageClass, a VolumeAttributesClass, a VolumeAttachment and the CSI kinds, and of their changes.
 //! Upstream counterpart: pkg/apis/storage/validation.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,7 +207,7 @@ fn volume_error(error: &VolumeError, path: &Path) -> Errors {
     errors
 }
 
-/// What a new attachment must be beyond that: older objects may have other names.
+/// The further rules for a new attachment: older objects may have other names.
 pub(super) fn new_attachment(attachment: &VolumeAttachment) -> Errors {
     let spec = &attachment.spec;
     let mut errors = driver_name(&spec.attacher, &Path::new("spec.attacher"));
@@ -320,7 +319,7 @@ fn node_driver(driver: &CSINodeDriver, path: &Path) -> Errors {
     errors
 }
 
-/// What a driver says about itself stays, but for how many volumes it takes.
+/// A driver's statements about itself stay, but for the number of volumes that it takes.
 pub(super) fn node_update(new: &CSINode, old: &CSINode) -> Errors {
     let mut errors = Errors::new();
     let bare = |driver: &CSINodeDriver| CSINodeDriver { allocatable: None, ..driver.clone() };

@@ -1,4 +1,4 @@
-//! What webhook configurations must keep to.
+//! The validation of webhook configurations.
 //! Upstream counterpart: pkg/apis/admissionregistration/validation.
 
 use k8s_openapi::api::admissionregistration::v1::{
@@ -18,7 +18,7 @@ const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 const EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
 const LONGEST_TIMEOUT: i32 = 30;
 
-/// What both sorts of webhooks have.
+/// The common fields of both sorts of webhooks.
 struct Webhook<'w> {
     name: &'w str,
     client: &'w WebhookClientConfig,
@@ -181,7 +181,7 @@ mod tests {
             "apiVersions": ["v1"], "resources": ["pods"], "scope": "*"}]})
     }
 
-    /// What is wrong with a webhook that is right but for what the change does to it: in both kinds, unless it is about one.
+    /// The errors of a webhook that is right but for what the change does to it: in both kinds, unless it is about one.
     fn check(change: impl Fn(&mut Value), expected: &[&str]) {
         let mut webhook = webhook();
         change(&mut webhook);

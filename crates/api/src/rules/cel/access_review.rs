@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use cel::{Environment, Type};
 
-/// What the expressions may name.
+/// The names that the expressions may use.
 pub static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(environment);
 
 fn fields(fields: &[(&str, Type)]) -> Vec<(String, Type)> {

@@ -1,4 +1,4 @@
-//! What is wrong with the text of an address or a prefix, in the words of Go's `net/netip`: users read them.
+//! The fault of the text of an address or a prefix, in the words of Go's `net/netip`: users read them.
 
 /// Why a text is no address; none where it is one, perhaps with a zone behind it.
 pub(super) fn fault(text: &str) -> Option<String> {

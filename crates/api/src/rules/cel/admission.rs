@@ -9,7 +9,7 @@ use super::authorizer::{self, AUTHORIZER_TYPE, RESOURCE_CHECK_TYPE};
 
 /// The variables that not all expressions of a policy have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offer {
+pub struct OptionalVariables {
     pub params: bool,
     pub authorizer: bool,
 }
@@ -95,12 +95,12 @@ fn base() -> Environment {
 }
 
 /// The environment of a policy's expressions.
-pub fn environment(offer: Offer) -> Environment {
+pub fn environment(optional: OptionalVariables) -> Environment {
     let mut builder = BASE.extend();
-    if offer.params {
+    if optional.params {
         builder = builder.variable("params", Type::Dyn);
     }
-    if offer.authorizer {
+    if optional.authorizer {
         builder = builder
             .variable("authorizer", Type::Opaque(AUTHORIZER_TYPE))
             .variable(REQUEST_RESOURCE, Type::Opaque(RESOURCE_CHECK_TYPE));
@@ -131,8 +131,8 @@ mod tests {
 
     #[test]
     fn expressions_name_what_they_are_offered() {
-        let check = |offer: (bool, bool), text: &str, expected: &str| {
-            let environment = environment(Offer { params: offer.0, authorizer: offer.1 });
+        let check = |optional: (bool, bool), text: &str, expected: &str| {
+            let environment = environment(OptionalVariables { params: optional.0, authorizer: optional.1 });
             let found = compile(&environment, text, &[Type::Bool]).err().unwrap_or_default();
             assert!(if expected.is_empty() { found.is_empty() } else { found.contains(expected) }, "{text}: {found}");
         };

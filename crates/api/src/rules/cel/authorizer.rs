@@ -1,5 +1,5 @@
 //! `authorizer.group('').resource('pods').check('list').allowed()`: expressions ask whether somebody may do something.
-//! Who answers is given with the variable.
+//! The authorizer that answers is given with the variable.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -127,7 +127,7 @@ impl Opaque for Asked {
     }
 }
 
-/// What is said to a question.
+/// The answer to a question.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
     pub allowed: bool,

@@ -91,7 +91,7 @@ fn validation_estimate(given: &Operands<'_>) -> Guess {
     estimate::matching_second(given, 128)
 }
 
-/// What is wrong with a text, if anything.
+/// The errors of a text, if there are any.
 fn validate<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     let (Some(format), Some(text)) = (given[0].downcast::<Format>(), given[1].as_str()) else {
         return Err(EvaluationError::no_such_overload());

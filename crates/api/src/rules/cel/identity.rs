@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use cel::{Environment, Program, Type};
 
-/// What expressions over claims may name.
+/// The names that expressions over claims may use.
 static CLAIMS: LazyLock<Environment> =
     LazyLock::new(|| super::environment().variable("claims", Type::map(Type::String, Type::Dyn)).build());
-/// What expressions over a user may name.
+/// The names that expressions over a user may use.
 static USER: LazyLock<Environment> = LazyLock::new(|| {
     let texts = || Type::list(Type::String);
     let fields = [
@@ -20,7 +20,7 @@ static USER: LazyLock<Environment> = LazyLock::new(|| {
     super::environment().object(user, fields).variable("user", Type::object(user)).build()
 });
 
-/// What an expression is for.
+/// The purpose of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Makes something of the claims.

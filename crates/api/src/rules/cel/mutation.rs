@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cel::{Call, Environment, EvaluationError, Library, Made, Type, Value as Cel, function};
 use json::{Map, Value};
 
-use super::admission::{self, Offer};
+use super::admission::{self, OptionalVariables};
 use crate::codec::base64;
 
 const OBJECT: &str = "Object";
@@ -57,7 +57,7 @@ fn escape_key<'a>(call: &mut Call<'_>, given: &[Cel<'a>]) -> Result<Cel<'a>, Eva
 pub fn environment(params: bool) -> Environment {
     let text = |name: &str| (name.to_owned(), Type::String);
     let fields = [text("op"), text("path"), text("from"), ("value".to_owned(), Type::Dyn)];
-    let all = admission::environment(Offer { params, authorizer: true });
+    let all = admission::environment(OptionalVariables { params, authorizer: true });
     all.extend().library(&LIBRARY).made_openly(OBJECT).made(PATCH, fields).build()
 }
 
@@ -112,7 +112,7 @@ fn misnamed(value: &Cel<'_>, place: &str, wrong: &mut Vec<String>) {
                 misnamed(field, &format!("{place}.{name}"), wrong);
             }
         }
-        // What came with the request has no objects of expressions inside.
+        // A value that came with the request has no objects of expressions inside.
         Cel::List(cel::List::Json(_)) | Cel::Map(cel::Map::Json(_)) => {}
         Cel::List(list) => list.iter().for_each(|item| misnamed(&item, place, wrong)),
         Cel::Map(map) => {

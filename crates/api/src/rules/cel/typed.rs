@@ -9,7 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ExpressionWarning, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicySpec,
 };
 
-use super::admission::{self, Offer, VARIABLES};
+use super::admission::{self, OptionalVariables, VARIABLES};
 use crate::kind::{Definition, KindTable};
 use crate::meta::group_and_version;
 use crate::schema;
@@ -163,7 +163,7 @@ fn environment(spec: &ValidatingAdmissionPolicySpec, kind: &Subject<'_>, kinds: 
         found.map_or(Type::Dyn, |found| types.of(found.ty))
     });
     // The variables of the untyped environment come first, so those of these names are replaced.
-    let mut builder = admission::environment(Offer { params: params.is_some(), authorizer: true }).extend();
+    let mut builder = admission::environment(OptionalVariables { params: params.is_some(), authorizer: true }).extend();
     for (name, fields) in types.found {
         builder = builder.object(&name, fields);
     }

@@ -13,7 +13,7 @@ const OF_STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 const OF_DEVICE_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
 const CLAIMS: &str = "persistentvolumeclaims";
 const STORAGE: &str = "requests.storage";
-/// What a request for all devices may get.
+/// The number of devices that a request for all devices may get.
 const DEVICES_MAX: i64 = 32;
 
 pub(super) fn counts_volume_claims(name: &str) -> bool {

@@ -31,7 +31,7 @@ impl Usage for ExtendedClaim {
     }
 }
 
-/// What a claim uses of extended resources, by the names that quotas have for what Pods request of them: for each class that
+/// The use of extended resources by a claim, by the names that quotas have for the requests of Pods: for each class that
 /// stands for a resource the resource's name, and the name that is made from the class'.
 pub fn beside(claim: &ResourceClaim, resource_of: impl Fn(&str) -> Option<String>, charged: &Resources) -> Resources {
     let mut used = Resources::new();
@@ -61,8 +61,8 @@ pub fn pod_of(claim: &ResourceClaim) -> Option<(&str, &str)> {
     (owner.kind == "Pod" && owner.api_version == "v1").then_some((owner.name.as_str(), owner.uid.as_str()))
 }
 
-/// What was charged for a claim already: what its Pod uses, if the claim is the one for the Pod's extended resources. As long
-/// as the Pod does not say which one that is, it is the oldest of `others` with such an owner and the claim itself.
+/// The charge for a claim so far: its Pod's usage, if the claim is the one for the Pod's extended resources. As long as the
+/// Pod does not say which one that is, it is the oldest of `others` with such an owner and the claim itself.
 pub fn charged<'a>(
     claim: &ResourceClaim,
     pod: Option<&Pod>,

@@ -1,4 +1,5 @@
-//! What an object uses of its namespace's quotas. Admission charges by these rules and the controller counts by them.
+//! The usage of an object in its namespace's quotas. Admission charges by these rules and the controller counts by
+//! them.
 //!
 //! A quota's resource belongs to one kind (`limits.cpu` to Pods, `services.nodeports` to Services); `count/PLURAL.GROUP`
 //! counts the objects of any kind.
@@ -32,7 +33,8 @@ pub trait Usage {
     fn is_in(&self, _scope: &ScopedResourceSelectorRequirement) -> bool {
         false
     }
-    /// What an object must state because a quota limits these resources, as the end of a sentence: `must specify …`.
+    /// The values that an object must state because a quota limits these resources, as the end of a sentence: `must
+    /// specify …`.
     fn unstated(&self, _limited: &BTreeSet<&str>) -> Option<String> {
         None
     }

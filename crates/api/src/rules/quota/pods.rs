@@ -9,7 +9,7 @@ use super::{Resources, Usage, amounts, number, takes};
 use crate::rules::pod::{self, is_terminal, requests, resizing};
 use crate::rules::resource_name::{OF_DEVICE_CLASS, is_huge, is_native, may_be_devices};
 
-/// What a Pod uses by these names is what it asks for (`cpu` means the same as `requests.cpu`) or its limit.
+/// The names by which a Pod's usage is its request (`cpu` means the same as `requests.cpu`) or its limit.
 const COMPUTE: &[&str] = &["cpu", "memory", "ephemeral-storage"];
 
 pub(super) fn counts(name: &str) -> bool {
@@ -218,7 +218,7 @@ mod tests {
         containers(&["cpu"], Some("must specify cpu for: a,i"));
         let both = "must specify limits.memory for: a,b; requests.cpu for: a,i";
         containers(&["requests.cpu", "limits.memory", "pods"], Some(both));
-        // What the Pod asks for as a whole needs no containers to repeat it, of whatever resource it speaks.
+        // A request of the Pod as a whole needs no containers to repeat it, of whatever resource it speaks.
         check(json!({"requests": {"memory": "1"}}), &["cpu"], None);
         check(json!({"limits": {"hugepages-2Mi": "2Mi"}}), &["cpu"], None);
         check(json!({"requests": {}}), &["cpu"], Some("must specify cpu for: a,i"));

@@ -53,7 +53,7 @@ pub fn is_failed_test(error: &StatusError) -> bool {
     why(error).is_some_and(|why| why.ends_with(FAILED_TEST))
 }
 
-/// What is wrong with a patch, beyond the general sentence.
+/// The fault of a patch, beyond the general sentence.
 pub fn why(error: &StatusError) -> Option<&str> {
     error.details.as_ref()?.causes.as_ref()?.first()?.message.as_deref()
 }

@@ -1,4 +1,4 @@
-//! DenyServiceExternalIPs: nobody takes traffic for addresses of his choice to a Service. Addresses that a Service has may stay.
+//! DenyServiceExternalIPs: nobody takes traffic for chosen addresses to a Service. Addresses that a Service has may stay.
 
 use api::Value;
 

@@ -20,11 +20,11 @@ pub const PLUGIN: Plugin = Plugin {
 };
 
 const DEBUGGING: &str = "ephemeralcontainers";
-/// What stands in the keys of annotations that are meant for the server.
+/// The part of a key that marks annotations as meant for the server.
 const MEANT: &str = ".image-policy.k8s.io/";
 const AUDIT: &str = "imagepolicywebhook.image-policy.k8s.io";
 
-/// What the server is asked about a Pod.
+/// The question to the server about a Pod.
 fn spec(attributes: &Attributes<'_>, pod: &Value) -> Value {
     let lists: &[&str] = if attributes.subresource.is_empty() {
         &["/spec/containers", "/spec/initContainers"]

@@ -15,7 +15,7 @@ pub const PLUGIN: Plugin = Plugin {
     validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
-/// What is written is in a namespace.
+/// Whether the object of the write is in a namespace.
 pub(super) fn is_inside(attributes: &Attributes<'_>) -> bool {
     !attributes.namespace.is_empty() && attributes.definition.plural != "namespaces"
 }

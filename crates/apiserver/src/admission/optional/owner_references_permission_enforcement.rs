@@ -27,7 +27,7 @@ fn owners(object: Option<&Value>) -> Vec<&Value> {
 
 async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let definition = attributes.definition;
-    // Who makes an object decides what becomes of it.
+    // The creator of an object decides about its end.
     if attributes.operation == Operation::Update {
         let delete = auth::Attributes {
             namespace: attributes.namespace,

@@ -59,7 +59,7 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
     check(context, attributes)
 }
 
-/// What the settings allow in the namespace.
+/// Refuses a Pod that selects other nodes than the settings allow in its namespace.
 fn check(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let allowed = context.optional.node_selectors.of(attributes.namespace);
     let own = attributes.object.as_ref().map(of_pod).unwrap_or_default();

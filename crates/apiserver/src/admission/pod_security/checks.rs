@@ -97,7 +97,7 @@ pub fn violations(standard: Standard, workload: &Workload) -> Vec<Violation> {
     rules(standard).filter_map(|(_, rule)| rule(workload)).collect()
 }
 
-/// What is wrong, for the user of one object: `host namespaces (hostNetwork=true), hostPort (…)`.
+/// The violations in words for the user of one object: `host namespaces (hostNetwork=true), hostPort (…)`.
 pub fn details(violations: &[Violation]) -> String {
     let one = |v: &Violation| match v.detail.as_str() {
         "" => v.reason.to_owned(),

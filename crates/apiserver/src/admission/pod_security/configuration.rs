@@ -4,7 +4,7 @@ use api::validation::{field::quote, names, section::Section};
 
 use super::level::{Level, Policy, Standard, Version};
 
-/// What counts where no label says otherwise, and who is not looked at.
+/// The policy that counts where no label says otherwise, and the exemptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
     pub defaults: Policy,

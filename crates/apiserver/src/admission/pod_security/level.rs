@@ -117,8 +117,8 @@ impl Policy {
         pairs.iter().all(|(one, two)| one.is_like(*two))
     }
 
-    /// What a namespace with these labels demands, and what is wrong with the labels. A label that cannot be understood
-    /// enforces the strictest level in its newest form; in the modes that only tell, it tells nothing.
+    /// The policy that a namespace with these labels demands, and the mistakes in the labels. A label that cannot be
+    /// understood enforces the strictest level in its newest form; in the modes that only tell, it tells nothing.
     pub fn of(labels: Option<&Map>, defaults: &Policy) -> (Policy, Vec<FieldError>) {
         let mut policy = *defaults;
         let Some(labels) = labels.filter(|l| !l.is_empty()) else { return (policy, Vec::new()) };

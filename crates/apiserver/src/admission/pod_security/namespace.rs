@@ -84,7 +84,7 @@ fn unlike_first(pods: impl Iterator<Item = Arc<Value>>) -> Vec<Arc<Value>> {
 /// The Pods with the same violations: the first one by name, and how many they are.
 type Alike = BTreeMap<String, (String, usize)>;
 
-/// What to tell of these Pods. `end` is when to stop.
+/// The warnings about these Pods. `end` is when to stop.
 async fn against(standard: Standard, namespace: &str, pods: &[Arc<Value>], end: Instant) -> Vec<String> {
     let mut alike = Alike::new();
     let mut checked = 0_usize;
@@ -132,7 +132,7 @@ async fn against(standard: Standard, namespace: &str, pods: &[Arc<Value>], end: 
     warnings
 }
 
-/// What to tell who labels a namespace that is not looked at.
+/// The warning for somebody who labels a namespace that is not looked at.
 fn ignored(namespace: &str, policy: &Policy, defaults: &Policy, labels: Option<&json::Map>) -> Option<String> {
     if policy.is_privileged() || policy.is_like(defaults) {
         return None;

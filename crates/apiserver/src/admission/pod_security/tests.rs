@@ -58,7 +58,7 @@ const OF_RESTRICTED: &str = "allowPrivilegeEscalation != false (container \"c\" 
     securityContext.runAsNonRoot=true), seccompProfile (pod or container \"c\" must set \
     securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")";
 
-/// What came of a write: the refusal, or what the client and the audit log are told.
+/// The outcome of a write: the refusal, or what the client and the audit log are told.
 async fn outcome(context: &Context, write: Write) -> String {
     match write.told(context, &PLUGIN).await {
         Err(refusal) => refusal,
@@ -186,7 +186,7 @@ async fn old_pods_are_left_in_peace_until_something_comes_in() {
     assert_eq!(outcome(&context, binding).await, "");
 }
 
-/// What the kubelet could not read is refused, not passed over.
+/// A field that the kubelet could not read is refused, not passed over.
 #[tokio::test]
 async fn what_cannot_be_read_is_refused() {
     let spec = json!({"containers": [{"name": "c", "securityContext": {"privileged": "yes"}}]});
@@ -292,7 +292,7 @@ async fn who_makes_a_namespace_stricter_hears_of_its_pods() {
         a (and 2 other pods): privileged, runAsNonRoot != true\nd: host namespaces";
     let change = namespace(Some("enforce=baseline"), "enforce=restricted enforce-version=v1.0");
     assert_eq!(outcome(&context, change).await, stricter);
-    // What changes nothing, or makes it less strict, is not worth a look.
+    // A write that changes nothing, or makes it less strict, is not worth a look.
     let quiet = [
         ("enforce=baseline", "enforce=baseline app=x"),
         ("enforce=restricted", "enforce=baseline"),

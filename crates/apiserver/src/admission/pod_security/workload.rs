@@ -1,5 +1,5 @@
-//! What the checks look at: the annotations and the spec of a Pod, or of the template of one, in the form that the
-//! kubelet reads them in.
+//! The part of an object that the checks look at: the annotations and the spec of a Pod, or of the template of one, in
+//! the form that the kubelet reads them in.
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use api::Value;
 use api::codec::decode;
 use api::k8s_openapi::api::admissionregistration::v1beta1::{MutatingAdmissionPolicySpec, Mutation};
 use api::kinds::admission_policy::stable;
-use api::rules::cel::admission::{Offer, VARIABLES, compile, environment};
+use api::rules::cel::admission::{OptionalVariables, VARIABLES, compile, environment};
 use api::rules::cel::mutation::{self, Change};
 use api::schema::Type;
 use api::status::StatusError;
@@ -41,7 +41,7 @@ pub(super) struct Step {
 impl Evaluator {
     pub(super) fn new(spec: &MutatingAdmissionPolicySpec) -> Evaluator {
         let params = spec.param_kind.is_some();
-        let mut asking = environment(Offer { params, authorizer: true });
+        let mut asking = environment(OptionalVariables { params, authorizer: true });
         let mut changing = mutation::environment(params);
         let conditions = stable::match_conditions(spec.match_conditions.as_deref().unwrap_or_default());
         let conditions = Conditions::new(&asking, &conditions, spec.failure_policy.as_deref() == Some("Ignore"));

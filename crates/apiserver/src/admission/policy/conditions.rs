@@ -7,7 +7,7 @@ use cel::{Environment, Type, Value as Cel};
 use super::expressions::{Compiled, OUT_OF_BUDGET, OutOfBudget, Run};
 use super::input::Input;
 
-/// What all conditions may cost together.
+/// The most that all conditions may cost together.
 const BUDGET: u64 = 2_500_000;
 
 pub(crate) struct Conditions {

@@ -2,7 +2,7 @@
 
 use api::Value;
 use api::k8s_openapi::api::admissionregistration::v1::{AuditAnnotation, ValidatingAdmissionPolicySpec, Validation};
-use api::rules::cel::admission::{Offer, VARIABLES, compile, environment};
+use api::rules::cel::admission::{OptionalVariables, VARIABLES, compile, environment};
 use cel::{Composed, Type, Value as Cel};
 
 use super::BUDGET;
@@ -52,7 +52,7 @@ pub(super) enum Audit {
     Failed(String),
 }
 
-/// What one run says.
+/// The outcome of one run.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub decisions: Vec<Decision>,
@@ -62,8 +62,8 @@ pub(super) struct Outcome {
 impl Evaluator {
     pub(super) fn new(spec: &ValidatingAdmissionPolicySpec) -> Evaluator {
         let params = spec.param_kind.is_some();
-        let mut asking = environment(Offer { params, authorizer: true });
-        let mut telling = environment(Offer { params, authorizer: false });
+        let mut asking = environment(OptionalVariables { params, authorizer: true });
+        let mut telling = environment(OptionalVariables { params, authorizer: false });
         let ignores_failures = spec.failure_policy.as_deref() == Some("Ignore");
         let conditions = spec.match_conditions.as_deref().unwrap_or_default();
         let conditions = Conditions::new(&asking, conditions, ignores_failures);
@@ -97,7 +97,7 @@ impl Evaluator {
         }
     }
 
-    /// What follows from an expression that could not be evaluated.
+    /// The decision that follows from an expression that could not be evaluated.
     fn failure(&self, message: String) -> Decision {
         if self.ignores_failures { Decision::Admit } else { Decision::Deny(Denial::error(message)) }
     }

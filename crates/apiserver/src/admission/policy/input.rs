@@ -1,4 +1,4 @@
-//! What expressions and webhooks see of a write.
+//! The view of a write that expressions and webhooks have.
 
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ pub const VALIDATING: Plugin = Plugin {
     }),
 };
 
-/// What the expressions of one kind in one run may cost together.
+/// The most that the expressions of one kind in one run may cost together.
 const BUDGET: u64 = 10_000_000;
 
 /// The kinds that configure admission are exempt: otherwise a policy could be made that nobody can delete.

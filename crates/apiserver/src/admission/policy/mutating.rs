@@ -164,7 +164,7 @@ fn take(
     Ok(changed)
 }
 
-/// What tells an invocation apart from others in the rounds.
+/// The text that tells an invocation apart from others in the rounds.
 fn key(invocation: &Invocation) -> String {
     let Invocation { policy, binding, params, .. } = invocation;
     let params = params.as_deref().map(|params| (meta::namespace(params), meta::name(params)));

@@ -72,7 +72,7 @@ async fn told(policies: Vec<Value>, binding: Value) -> Result<Told, String> {
     write(deployment()).told(&context(policies, binding).await, &MUTATING).await
 }
 
-/// What one policy makes of the field at the path, or why it refuses the write.
+/// Compares the field at the path that one policy makes, or the reason why it refuses the write.
 async fn check(mutations: &[Value], more: Value, path: &str, expected: Value) {
     let made = told(vec![policy("p", mutations, &more)], json!({})).await.expect("let through");
     let found = api::meta::at(&made.object, path).cloned().unwrap_or_default();
@@ -190,7 +190,7 @@ async fn failures_are_ignored_where_the_policy_says_so() {
         more.as_object().expect("fields").iter().for_each(|(field, value)| spec[&**field] = value.clone());
         spec
     };
-    // What other mutations of the policy make stays.
+    // A change by other mutations of the policy stays.
     let mutations = [apply("Object{spec: object.missing}"), label("after", "'yes'")];
     check(&mutations, ignore(json!({})), "/metadata/labels/after", json!("yes")).await;
     let conditions = json!({"matchConditions": [{"name": "c", "expression": "object.missing == 1"}]});

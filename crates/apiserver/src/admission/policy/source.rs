@@ -34,7 +34,7 @@ pub fn policies_of(bindings: &str) -> Option<&'static str> {
     sorts.into_iter().find(|(_, own)| *own == bindings).map(|(policies, _)| policies)
 }
 
-/// What a policy is about.
+/// The subject of a policy, and what its failures mean.
 pub struct About {
     pub constraints: Option<MatchResources>,
     pub param_kind: Option<ParamKind>,
@@ -152,7 +152,7 @@ pub struct Binding {
     policy: String,
     pub resources: Option<MatchResources>,
     pub params: Option<ParamRef>,
-    /// What is done about a denial of a validating policy.
+    /// The answers to a denial of a validating policy.
     pub actions: Vec<String>,
 }
 

@@ -91,7 +91,7 @@ impl Refusal {
     }
 }
 
-/// What follows from one decision of a policy with a binding.
+/// The origin of a decision: a policy with a binding.
 struct Said<'a> {
     policy: &'a Policy<ValidatingAdmissionPolicySpec>,
     binding: &'a Binding,

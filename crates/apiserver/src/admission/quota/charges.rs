@@ -174,7 +174,7 @@ fn set_used(quota: &mut ResourceQuota, used: Resources) {
     quota.status.get_or_insert_default().used = Some(used);
 }
 
-/// What a charge would come to.
+/// Adds charges up without writing them.
 pub(super) async fn try_all(
     objects: &Loopback,
     namespace: &str,

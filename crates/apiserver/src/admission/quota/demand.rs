@@ -1,4 +1,4 @@
-//! What a write asks of each quota of its namespace. Pure.
+//! The demands of a write on each quota of its namespace. Pure.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -56,7 +56,7 @@ fn joined<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// What `new` uses beyond `old`; nothing is ever given back by a write.
+/// The usage of `new` beyond that of `old`; nothing is ever given back by a write.
 fn rise(new: &Resources, old: &Resources) -> Resources {
     let mut rise = new.clone();
     for (name, amount) in &mut rise {
@@ -80,7 +80,7 @@ fn without_zeros(mut amounts: Resources) -> Resources {
     amounts
 }
 
-/// What is to be charged to which quota, or the first reason to refuse the write.
+/// The demands on each quota, or the first reason to refuse the write.
 pub fn of(
     quotas: &[ResourceQuota],
     write: &Write<'_>,
@@ -115,7 +115,7 @@ pub fn of(
     }
     let beyond = write.old.map(|old| (old, rise(&used, &old.used(now))));
     let asks = |scopes: &[ScopedResourceSelectorRequirement]| match &beyond {
-        // What was in no scope of the quota before has not been charged to it yet.
+        // An object that was in no scope of the quota before has not been charged to it yet.
         Some((old, beyond)) if is_in_all(*old, scopes) => without_zeros(beyond.clone()),
         _ => without_zeros(used.clone()),
     };

@@ -1,10 +1,10 @@
 //! ResourceQuota: the objects of a namespace together use no more than its quotas allow.
 //!
-//! What a write uses is charged to the quotas' status before the object is stored, and a write whose charge does not fit is
-//! refused. A charge is a compare-and-swap of the quota's status in the store ([`charges`]): each begins from the sum of all
-//! before it, whichever server made them, so that no two writes get the same rest. The object follows its charge, never the
-//! other way round: at any moment the charges are at least what is stored. A charge whose write fails later is too much, not
-//! too little; the controller `resourcequota-controller`, which counts what is stored, takes it back.
+//! The usage of a write is charged to the quotas' status before the object is stored, and a write whose charge does not fit
+//! is refused. A charge is a compare-and-swap of the quota's status in the store ([`charges`]): each begins from the sum of
+//! all before it, whichever server made them, so that no two writes get the same rest. The object follows its charge, never
+//! the other way round: at any moment the charges are at least what is stored. A charge whose write fails later is too much,
+//! not too little; the controller `resourcequota-controller`, which counts what is stored, takes it back.
 //! Upstream counterpart: apiserver/pkg/admission/plugin/resourcequota.
 
 pub mod charges;
@@ -120,7 +120,7 @@ async fn read(context: &Context, counter: &Counter, object: &Value) -> Result<Bo
     Ok(Box::new(ExtendedClaim::new(claim, |class| resources.get(class).cloned(), &charged)))
 }
 
-/// What was charged for a claim with its Pod.
+/// The resources that were charged for a claim with its Pod.
 async fn charged(context: &Context, claim: &ResourceClaim) -> Result<Resources, StatusError> {
     let Some((name, _)) = extended::pod_of(claim) else { return Ok(Resources::new()) };
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();

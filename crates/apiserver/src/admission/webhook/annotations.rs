@@ -1,5 +1,5 @@
-//! What is said to an audit log about webhooks, beside what they say themselves: which one changed an object and how, and which
-//! one did not answer and was passed over.
+//! The annotations for an audit log about webhooks, beside those that they make themselves: which one changed an object and
+//! how, and which one did not answer and was passed over.
 
 use json::json;
 

@@ -83,7 +83,7 @@ pub(super) fn end<T>(hook: &Hook, done: &Result<T, Failure>) -> End {
     End { code, error, rejected }
 }
 
-/// What becomes of the write.
+/// The outcome of the write.
 pub(super) fn settle(hook: &Hook, failure: Failure) -> Result<(), StatusError> {
     match failure {
         Failure::Unanswered { why, .. } => {

@@ -1,4 +1,4 @@
-//! What is counted of webhooks, under upstream's names.
+//! The metrics of webhooks, under upstream's names.
 //! Upstream counterpart: staging/src/k8s.io/apiserver/pkg/admission/metrics.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::super::attributes::Operation;
 
 /// Upper bounds of the latency histogram, in seconds, as upstream has them.
 const BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-/// Series of each metric: names are those of webhooks that once were configured. What is more is not counted.
+/// Series of each metric: names are those of webhooks that once were configured. Series beyond are not counted.
 const SERIES: usize = 10_000;
 /// Codes beyond are counted as this one.
 const CODE_MAX: u16 = 600;

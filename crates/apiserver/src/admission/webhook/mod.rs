@@ -1,5 +1,5 @@
 //! Admission webhooks: servers of the cluster's administrators that are asked about writes, over HTTPS. Some change the object,
-//! others only refuse. What one holds up, or says wrongly, ends with the request that it was asked about.
+//! others only refuse. A delay or a wrong answer of one ends with the request that it was asked about.
 //!
 //! `source` keeps the configurations, `scene` says which webhooks a write concerns and in which version they see it, `review` is
 //! the question and the answer, `call` asks one webhook. Rules, selectors and conditions are those of policies.

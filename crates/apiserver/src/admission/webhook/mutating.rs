@@ -20,6 +20,7 @@ use super::annotations::Notes;
 use super::call::{Failure, ask, end, settle, verdict};
 use super::scene::Scene;
 use super::source::Hook;
+use crate::http::timing;
 
 const SORT: &str = "admit";
 
@@ -40,8 +41,9 @@ pub(super) async fn admit(
         let notes = Notes { trail: attributes.trail, hook, round, index };
         let done = one(context, attributes, (hook, &notes), &definition, &input).await;
         notes.mutation(matches!(done, Ok(true)));
-        let metrics = &context.webhooks.metrics;
-        metrics.asked(&hook.name, SORT, attributes.operation, started.elapsed(), end(hook, &done));
+        let (metrics, took) = (&context.webhooks.metrics, started.elapsed());
+        timing::changed(took);
+        metrics.asked(&hook.name, SORT, attributes.operation, took, end(hook, &done));
         if let Ok(true) = done {
             attributes.reinvocation.changed(Group::Webhooks);
             scene.changed();

@@ -47,7 +47,7 @@ pub(super) fn question(version: Version, uid: &str, input: &Input) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": version.api_version(), "request": request})
 }
 
-/// What a webhook says of a write.
+/// The answer of a webhook to a write.
 #[derive(Debug, Default, PartialEq)]
 pub struct Answer {
     pub allowed: bool,

@@ -45,7 +45,7 @@ impl<'c> Scene<'c> {
         self.seen.clear();
     }
 
-    /// What the webhook sees, if the write concerns it.
+    /// The view of the write that the webhook has, if the write concerns it.
     pub(super) async fn concerned(
         &mut self,
         hook: &Hook,

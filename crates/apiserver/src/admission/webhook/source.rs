@@ -9,7 +9,7 @@ use api::k8s_openapi::api::admissionregistration::v1::{
 };
 use api::k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use api::kind::webhook::Client;
-use api::rules::cel::admission::{Offer, environment};
+use api::rules::cel::admission::{OptionalVariables, environment};
 use api::{Value, kind::Definition};
 use parking_lot::RwLock;
 use serde::Deserialize;
@@ -100,7 +100,7 @@ impl Hook {
     /// Its match conditions, if it has any.
     pub(super) fn conditions(&self) -> Option<&Conditions> {
         let make = || {
-            let environment = environment(Offer { params: false, authorizer: true });
+            let environment = environment(OptionalVariables { params: false, authorizer: true });
             Conditions::new(&environment, &self.match_conditions, self.ignores_failures)
         };
         (!self.match_conditions.is_empty()).then(|| self.conditions.get_or_init(make))

@@ -11,6 +11,7 @@ use super::annotations::Notes;
 use super::call::{ask, end, settle, verdict};
 use super::scene::Scene;
 use super::source::Hook;
+use crate::http::timing;
 
 const SORT: &str = "validating";
 /// Webhooks asked at once about one write.
@@ -39,6 +40,7 @@ pub(super) async fn validate(
     for (index, hook, took, answer) in answers {
         let done = answer.and_then(|mut answer| verdict(&hook, attributes, &mut answer));
         let metrics = &context.webhooks.metrics;
+        timing::judged(took);
         metrics.asked(&hook.name, SORT, attributes.operation, took, end(&hook, &done));
         if let Err(failure) = done {
             let notes = Notes { trail: attributes.trail, hook: &hook, round: 0, index };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use clock::{Duration, Instant};
+use meter::{Metric, Metrics, Series};
 use parking_lot::Mutex;
 use pki::ClientCertificates;
 use rustls_pki_types::CertificateDer;
@@ -20,40 +21,80 @@ pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 const REMEMBERED: Duration = Duration::from_secs(60);
 const REMEMBERED_CERTIFICATES: usize = 4096;
 
+static LIFE: Metric = Metric::histogram(
+    "apiserver_client_certificate_expiration_seconds",
+    "[ALPHA] Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+    &[
+        0.0,
+        1800.0,
+        3600.0,
+        7200.0,
+        21_600.0,
+        43_200.0,
+        86_400.0,
+        172_800.0,
+        345_600.0,
+        604_800.0,
+        2_592_000.0,
+        7_776_000.0,
+        15_552_000.0,
+        31_104_000.0,
+    ],
+);
+
+/// A certificate that was checked.
+struct Known {
+    until: Instant,
+    /// When it ends, in seconds.
+    not_after: i64,
+    user: Arc<User>,
+}
+
 /// Checks against the client authorities.
 pub struct Certificates {
     authorities: ClientCertificates,
-    remembered: Mutex<HashMap<CertificateDer<'static>, (Instant, Arc<User>)>>,
+    remembered: Mutex<HashMap<CertificateDer<'static>, Known>>,
+    metrics: Metrics,
+    life: Arc<Series>,
 }
 
 impl Certificates {
     pub fn new(authorities: ClientCertificates) -> Self {
-        Certificates { authorities, remembered: Mutex::default() }
+        let metrics = Metrics::new();
+        let life = metrics.series(&LIFE, &[]);
+        Certificates { authorities, remembered: Mutex::default(), metrics, life }
+    }
+
+    /// The lines for `/metrics`.
+    pub fn render(&self) -> String {
+        self.metrics.render()
     }
 
     pub fn check(&self, chain: &[CertificateDer<'static>]) -> Result<Option<Arc<User>>, Rejected> {
         let Some(leaf) = chain.first() else { return Ok(None) };
         let now = Instant::now();
-        if let Some((until, user)) = self.remembered.lock().get(leaf)
-            && *until > now
-        {
-            return Ok(Some(user.clone()));
+        if let Some(known) = self.remembered.lock().get(leaf).filter(|known| known.until > now) {
+            self.life.observe((known.not_after - clock::now().as_second()) as f64);
+            return Ok(Some(known.user.clone()));
         }
         let facts = self.authorities.verify(chain).map_err(|why| format!("x509: {why}"))?;
         if facts.common_name.is_empty() {
             return Ok(None);
         }
-        let digest: String = Sha256::digest(leaf).iter().map(|b| format!("{b:02x}")).collect();
+        let digest = base16ct::lower::encode_string(&Sha256::digest(leaf));
         let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={digest}")])]);
         let user = User { extra, ..User::new(facts.common_name, facts.organizations) };
         let user = Arc::new(user.authenticated());
-        let life = Duration::from_secs((facts.not_after - clock::now().as_second()).max(0).unsigned_abs());
+        let left = facts.not_after - clock::now().as_second();
+        self.life.observe(left as f64);
+        let life = Duration::from_secs(left.max(0).unsigned_abs());
         let mut remembered = self.remembered.lock();
         if remembered.len() >= REMEMBERED_CERTIFICATES {
-            remembered.retain(|_, (until, _)| *until > now);
+            remembered.retain(|_, known| known.until > now);
         }
         if remembered.len() < REMEMBERED_CERTIFICATES {
-            remembered.insert(leaf.clone(), (now + REMEMBERED.min(life), user.clone()));
+            let (until, not_after) = (now + REMEMBERED.min(life), facts.not_after);
+            remembered.insert(leaf.clone(), Known { until, not_after, user: user.clone() });
         }
         Ok(Some(user))
     }
@@ -75,6 +116,10 @@ mod tests {
             assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
             assert!(user.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
         }
+        // Both requests, with the certificate's whole life before it.
+        let counted = "apiserver_client_certificate_expiration_seconds_count 2\n";
+        assert!(check.render().contains(counted), "{}", check.render());
+        assert!(check.render().contains("expiration_seconds_bucket{le=\"1800\"} 0\n"));
         let other = pki::Authority::create("ca").unwrap();
         let stranger = pki::inspect::chain(&other.issue(&subject).unwrap().certificate).unwrap();
         assert!(check.check(&stranger).is_err());

@@ -40,7 +40,7 @@ impl FrontProxy {
         }
     }
 
-    /// Whom the proxy names. `Ok(None)` when nobody is named or the caller shows no certificate.
+    /// The user that the proxy names. `Ok(None)` when nobody is named or the caller shows no certificate.
     pub fn check(&self, chain: &[CertificateDer<'static>], headers: &HeaderMap) -> Result<Option<User>, Refused> {
         let named = self.user_headers.iter().any(|name| headers.contains_key(name));
         if chain.is_empty() || !named {

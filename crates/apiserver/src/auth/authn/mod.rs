@@ -59,9 +59,9 @@ pub struct Authentication {
     pub certificates: Option<certificate::Certificates>,
     pub front_proxy: Option<front_proxy::FrontProxy>,
     pub tokens: Vec<Arc<dyn Tokens>>,
-    /// Who is let in without credentials, where no configuration says it.
+    /// The conditions for requests without credentials, where no configuration says them.
     pub anonymous: Anonymous,
-    /// What can change while the server runs.
+    /// The part that can change while the server runs.
     pub structured: Option<Arc<Structured>>,
     /// The audiences that this API server answers to.
     pub audiences: Vec<String>,
@@ -79,6 +79,11 @@ impl Authentication {
             audiences,
             remembered: Mutex::default(),
         }
+    }
+
+    /// The lines for `/metrics`.
+    pub fn render(&self) -> String {
+        self.certificates.as_ref().map(certificate::Certificates::render).unwrap_or_default()
     }
 
     /// Finds the user behind a request for a path with these headers, over a connection with these client certificates.
@@ -142,7 +147,7 @@ impl Authentication {
         }
         let identity = self.check_token(token, &self.audiences).await?.ok_or("invalid bearer token")?;
         let user = Arc::new(User::clone(&identity.user).authenticated());
-        // What was found out under another configuration counts for this request alone.
+        // A user who was found under another configuration counts for this request alone.
         if self.changes() != changes {
             return Ok(user);
         }

@@ -26,7 +26,7 @@ const REMEMBERED: usize = 4096;
 /// The pause before a question is put again.
 const BACKOFF: Duration = Duration::from_millis(500);
 
-/// What is said about the webhook.
+/// The settings of the webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub kubeconfig: PathBuf,
@@ -48,7 +48,7 @@ pub struct TokenWebhook {
 /// Answers by the SHA-256 of their questions, each until its end.
 type Answers = std::collections::HashMap<[u8; 32], (Instant, Said)>;
 
-/// What was answered, so far as it counts.
+/// The answer, so far as it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Known {
@@ -117,7 +117,7 @@ impl Tokens for TokenWebhook {
     }
 }
 
-/// Reads an answer once. What is not of its type is refused whole: half of a user is another one.
+/// Reads an answer once. An answer that is not of its type is refused whole: half of a user is another one.
 fn read(api_version: &str, answer: &[u8]) -> Result<Said, Rejected> {
     let (review, _) = decode::raw(answer, Format::Json)
         .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;

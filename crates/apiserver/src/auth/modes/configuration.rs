@@ -21,7 +21,7 @@ pub struct Configuration {
 pub struct Entry {
     pub mode: Mode,
     pub name: String,
-    /// What a webhook has, and nothing else.
+    /// The settings of a webhook; other authorizers have none.
     pub webhook: Option<webhook::Settings>,
 }
 
@@ -40,7 +40,7 @@ pub struct Flags {
     pub webhook: Option<webhook::Settings>,
 }
 
-/// What the flags say. The error is in upstream's words.
+/// The settings by the flags. The error is in upstream's words.
 pub fn modes_of(flags: Flags, read: impl Fn(&std::path::Path) -> std::io::Result<String>) -> Result<Settings, String> {
     let Flags { modes, policy_file, webhook } = flags;
     if modes.is_empty() {

@@ -16,14 +16,11 @@ use std::{
 };
 
 use futures::future::Either;
+use meter::{Metric, Metrics, Sort};
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    AlwaysAllow, Answer, Attributes, Authorizer, Rules, Union, User, Verdict,
-    abac::Policies,
-    known,
-    metrics::{Metric, Metrics, Sort},
-    webhook::Webhook,
+    AlwaysAllow, Answer, Attributes, Authorizer, Rules, Union, User, Verdict, abac::Policies, known, webhook::Webhook,
 };
 use configuration::{Configuration, Mode};
 pub use configuration::{Flags, modes_of};
@@ -158,7 +155,7 @@ impl Modes {
         Ok((configuration.authorizers.iter().any(|entry| entry.mode == Mode::Webhook), union))
     }
 
-    /// What is counted for an authorizer, also by one that bore its name before.
+    /// The figures of an authorizer, also those of one that bore its name before.
     fn decided(&self, mode: Mode, name: &str) -> Arc<Decided> {
         let mut all = self.decided.lock();
         if let Some(known) = all.iter().find(|one| one.mode == mode.name() && one.name == name) {
@@ -177,7 +174,7 @@ impl Modes {
                 let count = count.load(Ordering::Relaxed);
                 if count > 0 {
                     let labels = [("type", one.mode), ("name", &*one.name), ("decision", decision)];
-                    self.metrics.set(&DECISIONS, &labels, count as f64);
+                    self.metrics.series(&DECISIONS, &labels).reach(count);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What is wrong with an AuthorizationConfiguration, in upstream's words.
+//! The mistakes in an AuthorizationConfiguration, in upstream's words.
 //!
 //! Upstream counterpart: apiserver/pkg/apis/apiserver/validation.
 

@@ -1,4 +1,4 @@
-//! What an AuthorizationConfiguration says, as it stands: only its shape is known to be right.
+//! The fields of an AuthorizationConfiguration, as they stand: only their shape is known to be right.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ impl Mode {
     }
 }
 
-/// What a file says, as it stands; only its shape is known to be right.
+/// The entries of a file, as they stand; only their shape is known to be right.
 pub(super) struct Written {
     pub mode: String,
     pub name: String,

@@ -30,7 +30,7 @@ struct Known {
     refs: BTreeSet<Key>,
 }
 
-/// What is known of one PersistentVolume.
+/// The facts about one PersistentVolume.
 #[derive(Debug, Default)]
 struct Volume {
     /// Namespace and name of the claim.

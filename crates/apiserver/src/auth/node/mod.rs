@@ -19,7 +19,7 @@ pub struct NodeAuthorizer {
     rules: Vec<PolicyRule>,
 }
 
-/// What every kubelet may do, whatever runs on its node.
+/// The rules for every kubelet, whatever runs on its node.
 fn rules(features: Features) -> Vec<PolicyRule> {
     let r = PolicyRule::resources;
     let read: &[&str] = &["get", "list", "watch"];
@@ -181,7 +181,7 @@ fn lease(node: &str, a: &Attributes<'_>) -> Verdict {
 }
 
 impl NodeAuthorizer {
-    /// What the graph and the rules say about a request.
+    /// The verdict of the graph and the rules about a request.
     fn decide(&self, a: &Attributes<'_>) -> Verdict {
         let Some(node) = a.user.node_name() else { return no("") };
         if !a.is_resource() {

@@ -46,7 +46,7 @@ impl Rbac {
 }
 
 impl Rbac {
-    /// What the bindings say about a request.
+    /// The verdict of the bindings about a request.
     pub fn decide(&self, a: &Attributes<'_>) -> Verdict {
         let mut reason = None;
         let missing = self.policy.read().visit(a.user, a.namespace, |grant| {

@@ -5,12 +5,10 @@
 use api::rules::cel::{access_review::ENVIRONMENT, admission};
 use cel::{Budget, Composition, PER_CALL_LIMIT, Program, Type, Value as Cel, Variables};
 use json::{Value, json};
+use meter::{Metric, Metrics, Sort};
 
 use super::review;
-use crate::auth::{
-    Attributes,
-    metrics::{Metric, Metrics, Sort},
-};
+use crate::auth::Attributes;
 
 static ERRORS: Metric = Metric {
     name: "apiserver_authorization_match_condition_evaluation_errors_total",

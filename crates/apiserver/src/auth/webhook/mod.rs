@@ -13,12 +13,10 @@ use bytes::Bytes;
 use clock::Duration;
 use futures::future::Either;
 use json::Value;
+use meter::{Metric, Metrics, Sort, USUAL};
 use sha2::{Digest, Sha256};
 
-use super::{
-    Answer, Attributes, Authorizer, Failure, Rules, User, Verdict, known,
-    metrics::{Metric, Metrics, Sort, USUAL},
-};
+use super::{Answer, Attributes, Authorizer, Failure, Rules, User, Verdict, known};
 pub use crate::outbound::kubeconfig::PATIENCE;
 use crate::outbound::kubeconfig::{self, Server, retried};
 pub use conditions::{Conditions, compile};
@@ -30,7 +28,7 @@ use review::{Said, document};
 const ANSWER: usize = 1 << 20;
 /// The pause before a question is put again.
 const BACKOFF: Duration = Duration::from_millis(500);
-/// What a requestor chooses is not remembered where it has more bytes than this.
+/// The size in bytes from which the part that a requestor chooses is not remembered.
 const REMEMBERED_BYTES: usize = 10_000;
 
 static EVALUATIONS: Metric = Metric {
@@ -49,7 +47,7 @@ static FAIL_OPEN: Metric = Metric {
     sort: Sort::Counter,
 };
 
-/// What is said about a webhook.
+/// The settings of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub kubeconfig: PathBuf,

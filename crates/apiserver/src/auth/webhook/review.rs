@@ -32,7 +32,7 @@ impl Version {
     }
 }
 
-/// What is not said is left out.
+/// The fields with a text; empty ones are left out.
 fn part(pairs: &[(&str, &str)]) -> Map {
     let pairs = pairs.iter().filter(|(_, text)| !text.is_empty());
     pairs.map(|(name, text)| ((*name).to_owned(), json!(*text))).collect()
@@ -115,7 +115,7 @@ pub(super) fn document(version: Version, mut spec: Value) -> Value {
     })
 }
 
-/// What the webhook answered.
+/// The answer of the webhook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub allowed: bool,

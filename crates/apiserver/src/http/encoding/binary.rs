@@ -67,7 +67,7 @@ pub fn event(event: &str, json: &[u8]) -> Result<Vec<u8>, StatusError> {
 mod tests {
     use super::*;
 
-    /// What nodes and Pods use is an API of its own, which the table does not have.
+    /// The measured kinds, the use of nodes and Pods, are an API of their own, which the table does not have.
     #[test]
     fn every_built_in_kind_and_its_list_have_a_message() {
         let missing: Vec<String> = api::kinds::built_in()

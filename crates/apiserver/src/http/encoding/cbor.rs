@@ -63,7 +63,7 @@ pub fn as_json(
     let is_object = matches!(verb, "create" | "update") && !definition.is_custom();
     let ty = if is_object { &definition.ty } else { &schema::Type::Any };
     let asked = query_pairs(query).find(|(name, _)| name == "fieldValidation");
-    // What is none is refused where the options are read.
+    // A value that is none of them is refused where the options are read.
     let validation = asked.and_then(|(_, value)| Validation::parse(&value).ok()).unwrap_or_default();
     decode::cbor_as_json(ty, Gvk { group, version, kind }, body, validation)
 }

@@ -9,7 +9,7 @@ use crate::http::{
     respond,
 };
 
-/// What reads for people unless it says otherwise.
+/// The agents that read for people unless they say otherwise.
 const AGENTS: &[&str] = &["curl", "Wget", "Mozilla/5.0"];
 
 /// Whether the answer to this request is to be indented: objects and discovery are, streams of changes are not.

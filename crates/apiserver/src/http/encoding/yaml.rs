@@ -13,7 +13,7 @@ const LISTS: [&str; 2] = ["items", "rows"];
 /// Turns JSON into YAML in block style.
 #[derive(Default)]
 pub struct Transcoder {
-    /// What has been read and not yet been written.
+    /// The text that has been read and not yet been written.
     text: Vec<u8>,
     depth: usize,
     in_string: bool,
@@ -78,7 +78,7 @@ impl Transcoder {
         self.text.push(byte);
     }
 
-    /// Whether the array that begins is the list of the document. What sorts before it is written.
+    /// Whether the array that begins is the list of the document. The fields that sort before it are written.
     fn begin_list(&mut self) -> bool {
         let named = |name: &&str| self.text.ends_with(format!("\"{name}\":").as_bytes());
         let Some(name) = LISTS.into_iter().find(named) else { return false };

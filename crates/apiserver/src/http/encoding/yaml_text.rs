@@ -11,7 +11,7 @@ const WIDTH: usize = 80;
 /// A longer key stands on lines of its own.
 const SIMPLE_KEY_MAX: usize = 128;
 
-/// What a value belongs to.
+/// The sort of collection that a value belongs to.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Place {
     Document,
@@ -105,7 +105,7 @@ impl Writer {
         }
     }
 
-    /// What is written as it is.
+    /// Writes a word as it is.
     pub fn word(&mut self, word: &str) {
         self.space();
         word.chars().for_each(|letter| self.put(letter));

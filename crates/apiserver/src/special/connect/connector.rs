@@ -24,7 +24,7 @@ const DOCUMENT_BYTES: usize = 8 * 1024 * 1024;
 pub struct Connector {
     pub(super) kubelets: Dialer,
     pub(super) pods: Dialer,
-    /// What stands behind `https:` in a proxy's path shows whatever certificate it has.
+    /// A server behind `https:` in a proxy's path shows whatever certificate it has.
     pub(super) secure_pods: Dialer,
     address_types: Vec<String>,
 }
@@ -51,7 +51,7 @@ impl Connector {
 }
 
 impl Connector {
-    /// What reads `/metrics/resource` of a node's kubelet, as the API server itself.
+    /// The function that reads `/metrics/resource` of a node's kubelet, as the API server itself.
     pub fn resource_metrics(self: &Arc<Self>) -> Ask {
         let connector = self.clone();
         Arc::new(move |node| {
@@ -60,7 +60,7 @@ impl Connector {
         })
     }
 
-    /// A bounded document of a kubelet. What it redirects to is not followed.
+    /// A bounded document of a kubelet. A redirect is not followed.
     async fn read(&self, node: &Value, path: &str) -> Result<Bytes, StatusError> {
         let to = self.kubelet(node)?;
         let request = Request::get(path).header(header::HOST, to.authority()).body(Body::empty());

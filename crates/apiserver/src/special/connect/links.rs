@@ -94,7 +94,7 @@ impl Page {
         Page { place, state: State::Text, held: Vec::new() }
     }
 
-    /// What to pass on now that this much more of the page is known.
+    /// The bytes to pass on now that this much more of the page is known.
     pub(super) fn take(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(piece.len() + 256);
         for byte in piece {
@@ -103,7 +103,7 @@ impl Page {
         out
     }
 
-    /// What is left when the page ends.
+    /// The bytes that are left when the page ends.
     pub(super) fn end(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }

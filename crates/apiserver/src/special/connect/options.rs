@@ -1,4 +1,4 @@
-//! What a connection asks for, as admission sees it: the options of its subresource, made from the query and the path.
+//! The options of a connection's subresource as admission sees them, made from the query and the path.
 
 use api::{Value, rules::url::query_pairs, status::StatusError};
 use json::json;

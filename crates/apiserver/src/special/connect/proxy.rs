@@ -35,7 +35,7 @@ fn split<'a>(text: &'a str, what: &str) -> Result<Named<'a>, StatusError> {
     }
 }
 
-/// What follows `/proxy` in the raw path, or the answer that sends the client to the folder `/`.
+/// The path behind `/proxy`, raw, or the answer that sends the client to the folder `/`.
 fn rest(call: &Call) -> Result<String, Box<Response>> {
     let Some(passed) = &call.info.passed else { return Ok("/".to_owned()) };
     let query = if call.query.is_empty() { String::new() } else { format!("?{}", call.query) };
@@ -86,7 +86,7 @@ fn placed(mut call: Call, to: &Endpoint) -> (Call, Place) {
     (call, Place { base, hosts: [to.authority(), here] })
 }
 
-/// What the proxied server may not say to a browser in the API server's name.
+/// The headers that the proxied server may not send to a browser in the API server's name.
 const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-credentials",
     "access-control-allow-headers",

@@ -59,7 +59,7 @@ impl Reader for Pods {
         let samples = self.0.samples(objects).await?;
         let pods = objects.definition("", "pods")?;
         let entries = objects.entries(&pods, &call.info.namespace).await?;
-        // What is selected by is the Pod's: most others are left out without reading them.
+        // The fields that are selected by are the Pod's: most others are left out without reading them.
         let selected = entries.iter().filter(|entry| filter.may_match(&entry.value));
         Ok(selected.filter_map(|entry| of_pod(&object::of_entry(&pods, entry), &samples)).collect())
     }

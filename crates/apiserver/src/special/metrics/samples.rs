@@ -33,7 +33,7 @@ struct Pair {
     before: Option<Point>,
 }
 
-/// What is used on average over an interval.
+/// The average usage over an interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Usage {
     /// Nanoseconds of one processor in each second.
@@ -46,7 +46,7 @@ pub struct Usage {
 
 type PodKey = (String, String);
 
-/// What one kubelet told at one time.
+/// The readings of one kubelet at one time.
 #[derive(Debug, Default, PartialEq)]
 pub struct Batch {
     node: Option<Point>,
@@ -54,14 +54,14 @@ pub struct Batch {
     pods: HashMap<PodKey, BTreeMap<String, Point>>,
 }
 
-/// What is known of one node.
+/// The samples of one node.
 #[derive(Debug, Default)]
 pub struct NodeSamples {
     node: Option<Pair>,
     pods: HashMap<PodKey, BTreeMap<String, Pair>>,
 }
 
-/// What is known of all nodes.
+/// The samples of all nodes.
 #[derive(Debug, Default)]
 pub struct Samples {
     /// How often all nodes were asked.
@@ -107,7 +107,7 @@ impl Pair {
 }
 
 impl NodeSamples {
-    /// What is known when a node has told something new. What it no longer tells of is forgotten.
+    /// The samples when a node has told something new. A container that it no longer tells of is forgotten.
     pub fn following(known: Option<&NodeSamples>, batch: Batch) -> NodeSamples {
         let node = batch.node.map(|new| Pair::following(known.and_then(|known| known.node.as_ref()), new));
         let pods = batch.pods.into_iter().map(|(key, points)| {
@@ -128,7 +128,8 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// What a kubelet's `/metrics/resource` says. Incomplete readings are left out, for a Pod with all of its containers.
+/// The readings in a kubelet's `/metrics/resource`. Incomplete readings are left out, for a Pod with all of its
+/// containers.
 pub fn read(text: &str, now_millis: i64) -> Batch {
     let mut node = Point::default();
     let mut pods = HashMap::<PodKey, BTreeMap<String, Point>>::new();

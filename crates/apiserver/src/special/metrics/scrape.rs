@@ -32,7 +32,7 @@ const AT_ONCE: usize = 32;
 /// Reads a node's `/metrics/resource`.
 pub type Ask = Arc<dyn Fn(Value) -> BoxFuture<'static, Result<Bytes, StatusError>> + Send + Sync>;
 
-/// What is known of the nodes' use. Clones are the same one.
+/// The samples of the nodes' use, and the task that takes them. Clones are the same one.
 #[derive(Clone)]
 pub struct Scraper(Arc<Shared>);
 
@@ -54,7 +54,7 @@ impl Scraper {
         Scraper(Arc::new(Shared { ask, samples: watch::Sender::default(), interest }))
     }
 
-    /// What is used now. Begins the rounds if there are none, and waits for the first two.
+    /// The samples of now. Begins the rounds if there are none, and waits for the first two.
     pub async fn samples(&self, objects: &Arc<ObjectStore>) -> Result<Arc<Samples>, StatusError> {
         let Some(ask) = self.0.ask.clone() else {
             return Err(StatusError::unavailable("this server reaches no kubelets"));

@@ -275,7 +275,7 @@ fn fields_of(value: &Value, around: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What hardly can be right.
+/// The values that hardly can be right.
 fn doubtful(sort: Sort) -> Vec<(Value, &'static str)> {
     match sort {
         Sort::Text => vec![(json!("a b\n"), "space"), (json!("a".repeat(300)), "long")],

@@ -1,4 +1,4 @@
-//! What follows from the answers of webhooks that are honest, refuse, lie, hang and die.
+//! The effects of the answers of webhooks that are honest, refuse, lie, hang and die.
 
 use super::*;
 
@@ -60,7 +60,7 @@ async fn refusals_are_told_in_the_webhooks_words() {
     assert_eq!(answer["details"]["causes"], json!([{"field": "f", "message": "m"}]));
     assert_eq!(scene.talk.say("+root", &format!("GET {MAPS}/m"), Value::Null).await.0, 404);
 
-    // What is refused as if it were not there is not created instead.
+    // A write that is refused as if the object were not there does not create it instead.
     scene.hook.be("/one", Mood::Allowing);
     scene.ok(&format!("POST {MAPS}"), map("m")).await;
     scene.hook.be("/one", Mood::Saying(|_| json!({"status": {"code": 404, "reason": "NotFound"}})));
@@ -68,7 +68,7 @@ async fn refusals_are_told_in_the_webhooks_words() {
     assert_eq!((code, why.as_str()), (404, "admission webhook \"one.example.com\" denied the request: NotFound"));
 }
 
-/// What a webhook does wrong, and what is said of it.
+/// The misbehaviours of a webhook, and the messages about them.
 const WRONGS: &[(Mood, &str)] = &[
     (Mood::Dying, "failed to call webhook: Post \"URL\": "),
     (
@@ -309,7 +309,7 @@ async fn questions_are_counted() {
     }
 }
 
-/// What the server says of a request, and what it demands of one, no webhook changes.
+/// The server's own statements and demands about a request are changed by no webhook.
 #[tokio::test]
 async fn webhooks_forge_nobody_and_get_around_no_check() {
     let scene = Scene::start().await;

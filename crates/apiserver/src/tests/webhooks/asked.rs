@@ -84,7 +84,7 @@ async fn deletions_and_subresources_are_asked_about() {
     let all = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]);
     scene.one("mutating", json!({"rules": all})).await;
     scene.configure("validating", "v", &[scene.webhook("v", json!({"rules": all}))]).await;
-    // What admission is asked about a request: the same by both sorts of webhooks, of which the second may see more.
+    // The questions of admission about a request: the same by both sorts of webhooks, of which the second may see more.
     let check = async |head: &str, body: Value, expected: &str| {
         scene.hook.questions();
         let (code, answer) = scene.talk.say("+root", head, body).await;

@@ -26,14 +26,14 @@ use k8s_openapi::api::{
 };
 use parking_lot::Mutex;
 
-use self::observed::{Observed, Rival, Wanted, concerned_by_claim, concerned_by_volume, node_key, users};
+use self::observed::{DesiredVolume, Observed, Rival, concerned_by_claim, concerned_by_volume, node_key, users};
 use super::claim_protection::{BY_CLAIM, by_claim};
 use crate::node::{conditions, on_node};
 
 /// How long a node that is not ready is given to unmount a volume.
 const UNMOUNT: Duration = Duration::from_secs(360);
 
-/// For so many seconds a request for an attachment may be under way.
+/// The number of seconds for which a request for an attachment may be under way.
 const UNDER_WAY: i64 = 10;
 
 /// On a Node whose kubelet leaves attaching to this controller.
@@ -51,7 +51,7 @@ pub struct AttachDetach {
     /// The nodes that volumes for one node were last asked for, and when. As long as there is the volume: the caches may not
     /// show for long that it is there.
     asked: Mutex<HashMap<String, (String, Timestamp)>>,
-    /// What was told of the attachments that there are, and of those that had to wait: it is told once.
+    /// The events that were told of the attachments that there are, and of those that had to wait: each is told once.
     told: Mutex<HashMap<Key, String>>,
 }
 
@@ -182,7 +182,7 @@ impl AttachDetach {
     fn remember(&self, observed: &mut Observed, node: &str) {
         let (mut unused, mut told) = (self.unused.lock(), self.told.lock());
         let now = clock::now_seconds();
-        // What is remembered of a node is as much as it has attachments and wanted volumes.
+        // The memory of a node is bounded by the number of its attachments and wanted volumes.
         unused.retain(|key, _| {
             key.namespace != node || observed.unused().any(|a| a.metadata.name.as_deref() == Some(&*key.name))
         });
@@ -229,7 +229,7 @@ impl AttachDetach {
     }
 }
 
-/// What has to be deleted now. Those volumes leave the node's status before.
+/// Deletes the attachments that have to go now. Those volumes leave the node's status before.
 fn detach(
     node: Option<&Node>,
     observed: &Observed,
@@ -265,7 +265,7 @@ fn detach(
 
 /// Brings the node's status up to what is attached by now, and says so to the Pods that wait for it.
 fn confirm(observed: &Observed, attached: &mut Vec<AttachedVolume>) -> Vec<Note> {
-    // What was detached by somebody else is no longer told of.
+    // A volume that somebody else detached is no longer told of.
     let is_there = |name: &str| observed.attachments.iter().any(|(_, volume)| volume::unique_name(volume) == name);
     attached.retain(|held| !held.name.starts_with("kubernetes.io/csi/") || is_there(&held.name));
     let mut notes = Vec::new();
@@ -305,14 +305,14 @@ fn attach(node: &Node, observed: &Observed, plan: &mut Plan) {
 }
 
 /// Tells each Pod that waits for the volume, once.
-fn warn(wanted: &Wanted, plan: &mut Plan, message: impl Fn(&Pod) -> String) {
+fn warn(wanted: &DesiredVolume, plan: &mut Plan, message: impl Fn(&Pod) -> String) {
     for pod in wanted.pods.iter().filter(|_| !wanted.is_told) {
         let note = Note::warning("FailedAttachVolume", message(pod));
         plan.tell(note.about(events::reference(&**pod)));
     }
 }
 
-/// Who has the volume, as far as the Pod's user may know.
+/// The holders of the volume, as far as the Pod's user may know.
 fn multi_attach(pod: &Pod, rivals: &[Rival]) -> String {
     let pods: Vec<&Key> = rivals.iter().flat_map(|rival| &rival.pods).collect();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("");

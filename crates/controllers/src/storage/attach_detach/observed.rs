@@ -1,4 +1,5 @@
-//! What the caches say of one node's volumes: those that its Pods want, those that are attached, and who else has them.
+//! The caches' view of one node's volumes: those that its Pods want, those that are attached, and which other nodes
+//! have them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,7 +23,7 @@ pub struct Rival {
 }
 
 /// A volume that Pods on the node use.
-pub struct Wanted {
+pub struct DesiredVolume {
     pub volume: Arc<PersistentVolume>,
     pub pods: Vec<Arc<Pod>>,
     pub attachment: Option<Arc<VolumeAttachment>>,
@@ -30,23 +31,23 @@ pub struct Wanted {
     pub rivals: Vec<Rival>,
     /// This node was last asked to have it, and the caches show no attachment there: not yet, or no longer.
     pub perhaps_of: Option<String>,
-    /// What there is to say about it was said.
+    /// The event about it was told.
     pub is_told: bool,
 }
 
-impl Wanted {
+impl DesiredVolume {
     pub fn name(&self) -> &str {
         self.volume.metadata.name.as_deref().unwrap_or("")
     }
 
-    /// What the attacher says went wrong.
+    /// The error that the attacher told, as the message of an event.
     pub fn failure(&self) -> Option<String> {
         let status = self.attachment.as_ref()?.status.as_ref().filter(|status| !status.attached)?;
         let message = status.attach_error.as_ref()?.message.as_deref().unwrap_or("");
         Some(format!("AttachVolume.Attach failed for volume {:?} : {message}", self.name()))
     }
 
-    /// What is to be told once, and again when it or the Pods are others.
+    /// The trouble to tell once, and again when it or the Pods are others.
     pub fn trouble(&self) -> String {
         let pods: Vec<&str> = self.pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         format!("{} {:?} {pods:?}", self.rivals.len(), self.failure())
@@ -56,7 +57,7 @@ impl Wanted {
 #[derive(Default)]
 pub struct Observed {
     /// By the volume's name.
-    pub wanted: BTreeMap<String, Wanted>,
+    pub wanted: BTreeMap<String, DesiredVolume>,
     /// The node's attachments, of volumes that there are.
     pub attachments: Vec<(Arc<VolumeAttachment>, Arc<PersistentVolume>)>,
     /// Since when attachments that no Pod needs have been so, by name.
@@ -71,7 +72,7 @@ impl Observed {
         for pod in on_node::pods(caches, node).into_iter().filter(|pod| !volume::is_over(pod)) {
             for volume in volume::volumes(&pod, caches).into_iter().filter(|v| volume::is_attachable(v, caches)) {
                 let name = volume.metadata.name.clone().unwrap_or_default();
-                let wanted = observed.wanted.entry(name.clone()).or_insert_with(|| Wanted {
+                let wanted = observed.wanted.entry(name.clone()).or_insert_with(|| DesiredVolume {
                     attachment: observed
                         .attachments
                         .iter()

@@ -58,8 +58,14 @@ fn told(plan: &Plan) -> String {
 fn wanted(attachment: Option<Arc<VolumeAttachment>>, rivals: Vec<Rival>) -> Observed {
     let pod: Pod = json::from_value(json!({"metadata": {"name": "p", "namespace": "d", "uid": "u"}})).unwrap();
     let attachments = attachment.iter().map(|a| (a.clone(), volume())).collect();
-    let wanted =
-        Wanted { volume: volume(), pods: vec![Arc::new(pod)], attachment, rivals, perhaps_of: None, is_told: false };
+    let wanted = DesiredVolume {
+        volume: volume(),
+        pods: vec![Arc::new(pod)],
+        attachment,
+        rivals,
+        perhaps_of: None,
+        is_told: false,
+    };
     Observed { wanted: [("v".to_owned(), wanted)].into(), attachments, ..Observed::default() }
 }
 

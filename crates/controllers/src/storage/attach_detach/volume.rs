@@ -33,7 +33,7 @@ pub fn unique_name(volume: &PersistentVolume) -> String {
 pub fn attachment(volume: &PersistentVolume, node: &str) -> VolumeAttachment {
     let (driver, handle) = handle(volume).unwrap_or_default();
     let digest = Sha256::digest(format!("{handle}{driver}{node}"));
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = base16ct::lower::encode_string(&digest);
     VolumeAttachment {
         metadata: ObjectMeta { name: Some(format!("csi-{hex}")), ..ObjectMeta::default() },
         spec: VolumeAttachmentSpec {

@@ -296,7 +296,7 @@ fn with_named_volume(
     plan
 }
 
-/// Both sides have been tied once. What is missing is written again; a volume that is gone or another claim's is lost.
+/// Both sides have been tied once. A missing part is written again; a volume that is gone or another claim's is lost.
 fn bound(claim: &PersistentVolumeClaim, named: &str, volume: Option<&PersistentVolume>, now: Timestamp) -> Plan {
     if named.is_empty() {
         let why = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!";
@@ -374,7 +374,8 @@ fn is(claim: &PersistentVolumeClaim, phase: &str) -> bool {
     claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some(phase)
 }
 
-/// What a claim has is told when it becomes bound. Later the file system may be smaller than the volume, on purpose.
+/// The size and access modes of a claim are told when it becomes bound. Later the file system may be smaller than the
+/// volume, on purpose.
 fn with_bound_status(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> PersistentVolumeClaim {
     let (mut told, spec) = (claim.clone(), volume.spec.clone().unwrap_or_default());
     let status = told.status.get_or_insert_default();

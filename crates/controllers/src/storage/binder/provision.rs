@@ -11,7 +11,8 @@ use k8s_openapi::api::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// What is to make the claim's volume, under the name of today and the one that old provisioners look for.
+/// The provisioner that is to make the claim's volume, under the name of today and the one that old provisioners look
+/// for.
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 

@@ -1,4 +1,4 @@
-//! What becomes of released volumes that the binder itself looks after, as upstream's volume plugins do: a folder of the node
+//! The end of released volumes that the binder itself looks after, as upstream's volume plugins do: a folder of the node
 //! below `/tmp` is deleted, on this machine; volumes of nodes and of NFS are emptied by a Pod and are anybody's again.
 //! Upstream counterpart: pkg/volume/util/recyclerclient, pkg/volume/hostpath, pkg/volume/nfs.
 //!

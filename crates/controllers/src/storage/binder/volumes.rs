@@ -216,7 +216,8 @@ fn waiting(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Plan {
     plan
 }
 
-/// The claim has another volume. What the binder reserved is anybody's again; what a user reserved is still for the claim.
+/// The claim has another volume. A volume that the binder reserved is anybody's again; one that a user reserved is still
+/// for the claim.
 fn free(volume: &PersistentVolume) -> Plan {
     let mut freed = volume.clone();
     let spec = freed.spec.get_or_insert_default();
@@ -256,7 +257,7 @@ fn fail(volume: &PersistentVolume, failed: Note, now: Timestamp) -> Plan {
     plan
 }
 
-/// What follows from how far the binder itself has come.
+/// The plan that follows from how far the binder itself has come.
 fn follow(volume: &PersistentVolume, progress: &Progress, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     match progress {

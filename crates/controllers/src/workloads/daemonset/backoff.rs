@@ -30,7 +30,7 @@ impl Entry {
     }
 }
 
-/// What this process remembers of failed Pods. One that starts anew begins with the shortest delay.
+/// The failed Pods that this process remembers. One that starts anew begins with the shortest delay.
 #[derive(Default)]
 pub struct Backoff(Mutex<HashMap<Place, Entry>>);
 

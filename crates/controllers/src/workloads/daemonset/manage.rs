@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::{Fit, OnNode, Sync, hash_of_pod, name};
 
-/// What has to happen, collected over the nodes.
+/// The Pods to make and to delete, collected over the nodes.
 #[derive(Default)]
 struct Changes<'a> {
     create: Vec<&'a str>,

@@ -22,7 +22,7 @@ use crate::workloads::{history::POD_REVISION, pod_template};
 const NAME_FIELD: &str = "metadata.name";
 const GENERATION_LABEL: &str = "pod-template-generation";
 
-/// What a node is for a set.
+/// The suitability of a node for a set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fit {
     /// It runs a Pod.

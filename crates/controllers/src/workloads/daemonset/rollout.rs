@@ -31,7 +31,7 @@ impl<'a> Sync<'a> {
         scaled(value, nodes as i32, true).max(0) as usize
     }
 
-    /// How many of so many nodes may have a second Pod.
+    /// The number of nodes that may have a second Pod, of this many.
     pub fn max_surge(&self, nodes: usize) -> usize {
         self.portion(|r| r.max_surge.as_ref(), nodes)
     }
@@ -63,7 +63,8 @@ impl<'a> Sync<'a> {
         self.nodes.iter().filter(|node| node.fit == Some(Fit::Runs) || !node.pods.is_empty())
     }
 
-    /// Deletes old Pods, as many as may be unavailable; `manage` makes the new ones. What serves nobody goes in any case.
+    /// Deletes old Pods, as many as may be unavailable; `manage` makes the new ones. A Pod that serves nobody goes in any
+    /// case.
     fn roll_in_place(&mut self, max_unavailable: usize) {
         let (mut unavailable, mut useless, mut useful) = (0, Vec::new(), Vec::new());
         for node in self.rolled() {

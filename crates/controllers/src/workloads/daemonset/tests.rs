@@ -86,7 +86,7 @@ fn observed(nodes: &str, pods: &str) -> Observed {
     }
 }
 
-/// What a plan does to Pods: `+node` makes one there, `-name` deletes one.
+/// The changes of Pods in a plan: `+node` makes one there, `-name` deletes one.
 fn steps(plan: &Plan) -> String {
     let pods = plan.writes().filter(|w| w.resource.plural == "pods").map(|write| match write.verb_name() {
         "create" => {

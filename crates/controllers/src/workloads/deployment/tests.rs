@@ -104,7 +104,7 @@ fn scaled(replicas: i32, surge: i32, image: &str, sets: &[(&str, i32, i32, i32)]
 
 #[test]
 fn a_scaled_deployment_keeps_its_proportions() {
-    /// From and to so many replicas, with the sizes of the ReplicaSets, oldest first.
+    /// A change from one number of replicas to another, with the sizes of the ReplicaSets, oldest first.
     fn check(from: i32, to: i32, sizes: &[i32], expected: &str) {
         let names = &["v1", "v2", "v3"][3 - sizes.len()..];
         let sets: Vec<_> = names.iter().zip(sizes).map(|(name, size)| (*name, *size, from, 0)).collect();
@@ -117,7 +117,7 @@ fn a_scaled_deployment_keeps_its_proportions() {
     check(9, 4, &[1, 8], "v2=0 v3=4");
     check(7, 10, &[2, 3, 2], "v1=3 v2=4 v3=3");
     check(13, 8, &[3, 8, 2], "v1=2 v2=5 v3=1");
-    // What rounding leaves: the newest grows, the oldest shrinks.
+    // The remainder of the rounding: the newest grows, the oldest shrinks.
     check(3, 4, &[1, 1, 1], "v1=1 v2=1 v3=2");
     check(3, 2, &[1, 1, 1], "v1=0 v2=1 v3=1");
     check(6, 0, &[1, 2, 3], "v1=0 v2=0 v3=0");

@@ -49,7 +49,7 @@ impl Failures {
     }
 }
 
-/// How long the replacement has to wait after so many failures, of which the last was at this time.
+/// The time that the replacement has to wait after this number of failures, of which the last was at this time.
 pub fn wait(failures: u32, last: Timestamp, now: Timestamp) -> Option<Duration> {
     let doublings = failures.checked_sub(1)?.min(MOST_FAILURES as u32);
     let delay = (FIRST_DELAY * (1 << doublings)).min(LONGEST_DELAY);

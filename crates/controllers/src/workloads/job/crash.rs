@@ -89,7 +89,7 @@ impl World {
         pod.metadata.resource_version = Some(self.next_revision());
         let name = pod.metadata.name.clone().unwrap();
         let held = pod.metadata.finalizers.as_ref().is_some_and(|f| !f.is_empty());
-        // What the kubelet runs it removes itself, once it has ended.
+        // A Pod that the kubelet runs it removes itself, once it has ended.
         if pod.metadata.deletion_timestamp.is_some() && pod::is_terminal(&pod) && !held {
             self.pods.remove(&name);
         } else {

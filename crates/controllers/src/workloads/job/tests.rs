@@ -166,7 +166,7 @@ fn ended_pods_are_noted_then_let_go_then_counted() {
     check(none(), noted(&["a"], &["b"]), "a:succeeded:loose c d", "", "active=2 succeeded=1 failed=1");
     // One more that ends meanwhile is noted in the same write.
     check(none(), noted(&["a"], &[]), "a:succeeded:loose c:succeeded d", "+", "active=1 succeeded=1 s:c");
-    // What has no finalizer is counted already.
+    // A Pod without a finalizer is counted already.
     check(none(), json!({"succeeded": 1}), "a:succeeded:loose c d", "", "active=2 succeeded=1");
     // A Pod that was noted as failed while it was being deleted may succeed after all; it counts once.
     check(none(), noted(&[], &["a"]), "a:succeeded:deleting b c", "~a", "active=2 f:a");
@@ -235,7 +235,7 @@ fn limits_fail_the_job() {
     check(restarts(0), json!({}), "a:r1 b", "-a -b", &format!("active=2 {exceeded}"));
     check(restarts(3), json!({}), "a:r1 b:r1", "", "active=2");
     check(restarts(3), json!({}), "a:r1 b:r2", "-a -b", &format!("active=2 {exceeded}"));
-    // What still runs then counts as failed too.
+    // A Pod that still runs then counts as failed too.
     let target = || condition("FailureTarget", "BackoffLimitExceeded");
     check(limited(0), target(), "a:failed:loose b:deleting", "", &format!("terminating=1 f:b {exceeded}"));
     check(limited(0), target(), "a:loose:deleting", "", &format!("terminating=1 {exceeded}"));

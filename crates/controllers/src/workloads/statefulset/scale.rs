@@ -14,7 +14,7 @@ use crate::workloads::history;
 /// At most this many Pods are made in one go.
 const BURST: usize = 500;
 
-/// What a place needs before its Pod can be made.
+/// The needs of a place before its Pod can be made.
 enum Vacancy {
     /// These claims, and then the Pod.
     Claims(Vec<Write>),

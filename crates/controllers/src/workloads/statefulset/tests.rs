@@ -70,7 +70,7 @@ fn observed(pods: &str) -> Observed {
     }
 }
 
-/// What a plan writes besides the status.
+/// The writes of a plan besides the status.
 fn steps(plan: &Plan) -> String {
     let writes = plan.writes().filter(|w| w.subresource.is_empty()).map(|write| {
         let image = write.body()["spec"]["containers"][0]["image"].as_str();
@@ -215,7 +215,7 @@ fn as_many_as_may_be_unavailable_are_updated_at_once() {
     check(most(json!(9), "Parallel", 4), old, "delete 3, delete 2, delete 1, delete 0");
     check(most(json!(2), "Parallel", 4), "0:ready:v1 1:ready:v1 2:ready:v1 3", "delete 2");
     check(most(json!(2), "Parallel", 4), "0:ready:v1 1:ready:v1 2:ready:v1:terminating 3", "");
-    // What serves nobody goes first and costs nothing.
+    // A Pod that serves nobody goes first and costs nothing.
     check(most(json!(2), "Parallel", 4), "0:v1 1:ready:v1 2:ready:v1 3:ready", "delete 0, delete 2");
     check(most(json!(1), "Parallel", 4), "0:v1 1:v1 2:v1 3:ready:v1", "delete 2, delete 1, delete 0");
     let five = |n: i32, partition: i32| {
@@ -226,7 +226,7 @@ fn as_many_as_may_be_unavailable_are_updated_at_once() {
     check(five(3, 0), &format!("{ready} 3:v1 4:ready:v1:terminating"), "delete 3, delete 2");
     check(five(3, 0), &format!("{ready} 3:ready:v1:terminating 4:v1"), "delete 4, delete 2");
     check(five(3, 0), "0:v1 1:v1 2:ready:v1 3:ready:v1 4:ready:v1", "delete 1, delete 0, delete 4");
-    // What is below the partition stays, and counts.
+    // A Pod below the partition stays, and counts.
     check(five(1, 2), "0:ready:v1 1:ready:v1 2:v1 3:ready:v1 4:ready:v1", "delete 2");
     check(five(1, 2), "0:ready:v1 1:v1 2:ready:v1 3:ready:v1 4:ready:v1", "");
     check(five(2, 3), &format!("{ready} 3:v1 4:v1"), "delete 4, delete 3");
@@ -345,7 +345,7 @@ fn the_status_counts() {
     let expected = json!({"observedGeneration": 4, "replicas": 3, "readyReplicas": 2, "availableReplicas": 1,
         "currentReplicas": 1, "updatedReplicas": 2, "currentRevision": v1, "updateRevision": v2, "collisionCount": 0});
     assert_eq!(status(&set, "0:ready:v1 1:late 2"), expected);
-    // What is being replaced counts no longer as current.
+    // A Pod that is being replaced counts no longer as current.
     set.spec.as_mut().unwrap().min_ready_seconds = None;
     assert_eq!(status(&set, "0:ready:v1 1:ready:v1 2:ready")["currentReplicas"], 1);
     // A rollout that is complete makes the revision the current one.

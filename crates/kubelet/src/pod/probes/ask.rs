@@ -148,10 +148,11 @@ impl Url {
     fn request(&self, get: &HTTPGetAction) -> String {
         let headers = get.http_headers.as_deref().unwrap_or_default();
         let given = |name: &str| headers.iter().any(|h| h.name.eq_ignore_ascii_case(name));
+        let (major, minor) = api::release();
         let mut request = format!("GET {} HTTP/1.1\r\nConnection: close\r\n", self.path);
         for (name, value) in [
             ("Host", ip::with_port(&self.host, self.port)),
-            ("User-Agent", "kube-probe/1.35".into()),
+            ("User-Agent", format!("kube-probe/{major}.{minor}")),
             ("Accept", "*/*".into()),
         ] {
             if !given(name) {

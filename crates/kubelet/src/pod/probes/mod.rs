@@ -1,5 +1,5 @@
-//! Questions to a container that runs: probes on their schedule, lifecycle hooks, and how either asks. What follows from an
-//! answer is not here but with the Pod's worker.
+//! Questions to a container that runs: probes on their schedule, lifecycle hooks, and how either asks. The consequence of
+//! an answer is not here but with the Pod's worker.
 
 pub mod ask;
 pub mod hook;

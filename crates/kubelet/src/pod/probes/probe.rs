@@ -105,7 +105,7 @@ struct Series {
 }
 
 impl Series {
-    /// What holds after one more answer; `None` while there are not enough of it.
+    /// The result that holds after one more answer; `None` while there are not enough of it.
     fn note(&mut self, good: bool, probe: &Probe) -> Option<bool> {
         self.length = if self.last == Some(good) { self.length.saturating_add(1) } else { 1 };
         self.last = Some(good);

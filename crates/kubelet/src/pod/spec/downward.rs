@@ -1,4 +1,5 @@
-//! What a container may learn about its Pod: `fieldRef` and `resourceFieldRef`, for environments and volumes. Pure.
+//! The fields that a container may learn about its Pod: `fieldRef` and `resourceFieldRef`, for environments and
+//! volumes. Pure.
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod, ResourceFieldSelector},
@@ -7,7 +8,7 @@ use k8s_openapi::{
 
 use api::rules::quantity::Quantity;
 
-/// What only the node knows.
+/// The facts that only the node knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     pub node_name: String,

@@ -9,7 +9,7 @@ use crate::{
     volumes::sources::Data,
 };
 
-/// What a container's environment is made from besides its spec.
+/// The sources of a container's environment besides its spec.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// Data of the ConfigMaps and Secrets that exist, by name.
@@ -38,7 +38,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// What is left beside these variables.
+    /// The budget that is left beside these variables.
     pub fn beside(env: &[(String, String)]) -> Self {
         let used = env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
         Budget { left: MOST_IN_ALL.saturating_sub(used) }

@@ -1,5 +1,6 @@
-//! What Pods ask for their own protection or for others', and what of it this node can do. What it cannot do is refused in
-//! upstream's words, never left out: a Pod that asks for it relies on it. Pure, but for the look at the kernel's modules.
+//! The protections that Pods ask for, for themselves or for others, and which of them this node can give. A protection
+//! that it cannot give is refused in upstream's words, never left out: a Pod that asks for it relies on it. Pure, but
+//! for the look at the kernel's modules.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -128,7 +129,8 @@ pub fn apparmor(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
     own.or_else(annotated).or_else(of_pod)
 }
 
-/// What of a Pod the kernel and the engine can carry out. `labels` says that the engine gives processes SELinux labels.
+/// Refuses a Pod whose wishes the kernel and the engine cannot carry out. `labels` says that the engine gives processes
+/// SELinux labels.
 pub fn admit_modules(desired: &DesiredPod, modules: Modules, labels: bool) -> Result<(), Refusal> {
     let confined = |c: &Container| apparmor(&desired.pod, c).is_some_and(|p| p.type_ != "Unconfined");
     if !modules.apparmor && desired.containers().any(confined) {

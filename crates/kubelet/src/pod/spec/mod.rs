@@ -1,4 +1,4 @@
-//! What a Pod's spec asks for, in the terms of the engine and the kernel: configurations, environment, mounts, limits, and
+//! The meaning of a Pod's spec in the terms of the engine and the kernel: configurations, environment, mounts, limits, and
 //! what protects it or others. When something is done, and whether it worked, is not here.
 
 pub mod downward;

@@ -26,7 +26,7 @@ pub fn ask_recursive(container: &Container) -> bool {
     container.volume_mounts.iter().flatten().any(asks)
 }
 
-/// What the mounts of a container are made from.
+/// The sources of a container's mounts.
 pub struct MountSetting<'a> {
     pub desired: &'a DesiredPod,
     pub container: &'a Container,

@@ -1,4 +1,4 @@
-//! What a Pod calls itself and how it resolves other names. Pure.
+//! The names that a Pod has for itself and how it resolves others. Pure.
 
 use crate::pod::desired::DesiredPod;
 

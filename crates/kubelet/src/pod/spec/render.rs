@@ -106,7 +106,7 @@ pub struct ContainerSetting {
     pub image: String,
     pub env: Vec<(String, String)>,
     pub mounts: Vec<Mount>,
-    /// What devices bring along.
+    /// The part of the configuration that devices bring along.
     pub given: Given,
     pub resources: LinuxContainerResources,
     /// The container (by id) whose processes it sees.

@@ -68,7 +68,7 @@ pub fn of_container(spec: &PodSpec, container: &Container, node_memory: i64) -> 
 /// The kernel counts memory in pages.
 const PAGE: i64 = 4096;
 
-/// What a container may take, as its cgroup is set: no quota and no limit of memory is 0. Memory is a number of whole pages.
+/// The limits of a container, as its cgroup is set: no quota and no limit of memory is 0. Memory is a number of whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub shares: i64,
@@ -89,17 +89,18 @@ impl Limits {
         }
     }
 
-    /// What an engine tells of a container. Every container has shares, so an engine that tells of none tells nothing.
+    /// The limits that an engine tells of a container. Every container has shares, so an engine that tells of none
+    /// tells nothing.
     pub fn told(resources: &LinuxContainerResources) -> Option<Self> {
         (resources.cpu_shares > 0).then(|| Limits::of(resources))
     }
 
-    /// What the container's resources ask for.
+    /// The limits that the container's resources ask for.
     pub fn wanted(spec: &PodSpec, container: &Container) -> Self {
         Limits::of(&of_container(spec, container, 1))
     }
 
-    /// What the kernel tells of a container's cgroup.
+    /// The limits that the kernel tells of a container's cgroup.
     pub fn held(limits: PodLimits) -> Self {
         let (quota, memory) = (limits.quota.unwrap_or(0), limits.memory.unwrap_or(0));
         Limits { shares: limits.shares.max(2), quota, memory: whole_pages(memory) }
@@ -116,7 +117,7 @@ impl Limits {
     }
 }
 
-/// What the cgroup of a whole Pod gets.
+/// The limits of the cgroup of a whole Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PodLimits {
     pub shares: i64,

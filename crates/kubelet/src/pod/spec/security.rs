@@ -1,4 +1,4 @@
-//! What the processes of a Pod may see and do, for CRI. Pure.
+//! The rights of a Pod's processes, for CRI. Pure.
 
 use std::path::Path;
 

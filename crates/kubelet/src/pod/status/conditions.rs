@@ -12,7 +12,7 @@ use crate::pod::{decide, desired::DesiredPod, memory::Memory, resize, restart, r
 pub const RESIZE_PENDING: &str = "PodResizePending";
 pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 
-/// What becomes of a change of the Pod's resources. Nothing is said when there is none.
+/// The conditions about a change of the Pod's resources. Nothing is said when there is none.
 fn resizes(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place: &Place<'_>) -> Vec<PodCondition> {
     let make = |kind: &str, reason: Option<String>, message: Option<String>, generation: Option<i64>| {
         let before = place.before.conditions.iter().flatten().find(|c| c.type_ == kind);

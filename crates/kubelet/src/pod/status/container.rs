@@ -46,7 +46,8 @@ fn waiting(reason: &str, message: &str) -> ContainerState {
     ContainerState { waiting: Some(waiting), ..Default::default() }
 }
 
-/// What is known of a container whose last run the engine no longer has: as it was reported, an unseen end included.
+/// The restarts and the last end of a container whose last run the engine no longer has: as they were reported, an
+/// unseen end included.
 fn from_report(reported: Option<&ContainerStatus>, ending: bool) -> (i32, Option<ContainerStateTerminated>) {
     let Some(reported) = reported else { return (0, None) };
     let of = |state: &Option<ContainerState>| state.as_ref().and_then(|s| s.terminated.clone());
@@ -144,7 +145,7 @@ pub fn of_container(
     }
 }
 
-/// Where a container sees its volumes. What is mounted inside a read-only one is not read-only itself.
+/// Where a container sees its volumes. A volume that is mounted inside a read-only one is not read-only itself.
 fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
     let one = |mount: &VolumeMount| VolumeMountStatus {
         name: mount.name.clone(),

@@ -1,4 +1,4 @@
-//! What the statuses of containers say at the end: those that nothing is known of count as failed, and messages are cut to what
+//! The last statements of containers' statuses: those that nothing is known of count as failed, and messages are cut to what
 //! fits into a Pod's status. Pure. Upstream counterpart: TerminatePod and normalizeStatus in pkg/kubelet/status.
 
 use api::rules::pod::is_sidecar;
@@ -94,7 +94,7 @@ mod tests {
         };
         check("", "m:waits n:0", "m:137 n:0");
         check("", "m:restarts", "m:137");
-        // What waits for its turn has not failed.
+        // A container that waits for its turn has not failed.
         check("i:1", "m:waits", "i:1 m:waits");
         check("i:waits j:waits", "m:waits", "i:137 j:waits m:waits");
         check("i:0 j:restarts k:waits", "m:waits", "i:0 j:137 k:waits m:waits");

@@ -50,9 +50,9 @@ fn phase(
     }
 }
 
-/// What the node adds to each status.
+/// The node's part of each status.
 pub struct Place<'a> {
-    /// What the engine calls itself.
+    /// The engine's own name.
     pub engine: &'a str,
     pub host_ip: &'a str,
     pub now: Timestamp,

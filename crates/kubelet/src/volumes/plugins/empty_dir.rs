@@ -22,7 +22,7 @@ impl Plugin for EmptyDir {
         volume.empty_dir.is_some()
     }
 
-    /// What is in it already stays.
+    /// Files that are in it already stay.
     fn mount<'a>(&'a self, request: &'a Request<'a>) -> BoxFuture<'a, Result<Mounted, VolumeError>> {
         let path = request.folder.volume(self.name(), &request.volume.name);
         let source = request.volume.empty_dir.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The sorts of volumes, one file each. What is common to those whose files the kubelet writes is in
+//! The sorts of volumes, one file each. The part that is common to those whose files the kubelet writes is
 //! [`content`](crate::volumes::content).
 
 mod config_map;

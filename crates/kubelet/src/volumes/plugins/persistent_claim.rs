@@ -1,5 +1,5 @@
 //! persistentVolumeClaim and ephemeral: the PersistentVolume that a claim is bound to, if it is a path or a device of this node,
-//! or a driver's. What is in it outlives the Pod.
+//! or a driver's. Its content outlives the Pod.
 
 use std::{
     os::unix::fs::FileTypeExt,
@@ -59,7 +59,7 @@ impl Plugin for PersistentClaim {
         })
     }
 
-    /// The path is the node's: nothing was mounted for the Pod alone. What drivers have done is undone from their records.
+    /// The path is the node's: nothing was mounted for the Pod alone. The work of drivers is undone from their records.
     fn unmount<'a>(&'a self, _: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
         Box::pin(async { Ok(()) })
     }

@@ -100,7 +100,7 @@ fn data_sources_of_claims() {
     let errors = super::claim(&object);
     let paths: Vec<String> = errors.iter().map(|error| error.path.to_string()).collect();
     assert_eq!(paths, ["spec.dataSource.apiGroup", "spec.dataSourceRef.apiGroup"]);
-    // What an older server let in stays.
+    // A claim that an older server let in stays.
     assert_eq!(texts(&update(&object, &object)), [""; 0]);
 }
 

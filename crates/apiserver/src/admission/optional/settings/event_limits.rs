@@ -6,7 +6,7 @@ use api::validation::{field::quote, section::Section};
 use clock::Instant;
 use parking_lot::Mutex;
 
-/// So many keys of a limit are followed when it does not say.
+/// The number of keys of a limit that are followed when it does not say.
 const KEYS: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +48,8 @@ impl Limits {
         self.0.is_empty()
     }
 
-    /// Counts an event with each limit, also where another one refuses it. What a limit counts by is found with `key`. The error
-    /// says which one is reached.
+    /// Counts an event with each limit, also where another one refuses it. The key that a limit counts by is found with `key`.
+    /// The error says which one is reached.
     pub fn take(&self, key: impl Fn(Sort) -> String) -> Result<(), String> {
         let mut taken = Ok(());
         for (limit, buckets) in &self.0 {
@@ -96,7 +96,7 @@ fn limit_of(section: &Section<'_>) -> Result<Limit, String> {
     Ok(Limit { sort: *sort, name, per_second, burst, keys })
 }
 
-/// What is left of a limit for each key.
+/// The rest of a limit for each key.
 #[derive(Debug, Default)]
 struct Buckets(HashMap<String, Bucket>);
 

@@ -31,7 +31,7 @@ struct Settings {
     open: bool,
 }
 
-/// What the file says, with the way to the server; nothing where the plugin is not configured.
+/// The content of the file, with the way to the server; nothing where the plugin is not configured.
 #[derive(Clone, Default)]
 pub struct ImagePolicy(Option<Arc<Asked>>);
 
@@ -99,7 +99,7 @@ impl ImagePolicy {
         Ok(ImagePolicy(Some(Arc::new(Asked { settings, server, remembered: Mutex::default() }))))
     }
 
-    /// What the server says of a review's spec.
+    /// The server's answer to a review's spec.
     pub async fn ask(&self, spec: Value) -> Result<Said, String> {
         let asked = self.0.as_deref().ok_or("no server is configured")?;
         let key: [u8; 32] = Sha256::digest(spec.to_string()).into();
@@ -152,7 +152,7 @@ fn time(
     }
 }
 
-/// Reads an answer once. What is not of its type counts for nothing.
+/// Reads an answer once. A field that is not of its type counts for nothing.
 fn read(answer: &[u8]) -> Result<Said, String> {
     let (review, _) = decode::raw(answer, Format::Json)
         .map_err(|why| format!("couldn't get version/kind; json parse error: {why}"))?;

@@ -1,4 +1,4 @@
-//! What `--admission-control-config-file` says to the plugins that are off by default.
+//! The settings in `--admission-control-config-file` of the plugins that are off by default.
 
 pub mod event_limits;
 pub mod image_policy;

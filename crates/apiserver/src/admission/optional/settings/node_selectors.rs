@@ -29,7 +29,7 @@ impl Selectors {
         Ok(Selectors(selectors))
     }
 
-    /// What the settings say of a name.
+    /// The selectors that the settings give for a name.
     pub fn of(&self, name: &str) -> Labels {
         self.0.get(name).cloned().unwrap_or_default()
     }

@@ -2,7 +2,7 @@
 
 use api::{k8s_openapi::api::core::v1::Toleration, validation::section::Section};
 
-/// What counts in namespaces that say nothing themselves.
+/// The tolerations that count in namespaces that say nothing themselves.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Restriction {
     pub default: Vec<Toleration>,

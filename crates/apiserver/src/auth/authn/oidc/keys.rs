@@ -6,16 +6,14 @@ use std::sync::Arc;
 use api::codec::decode::{self, Format};
 use clock::{Duration, Instant};
 use json::Value;
+use meter::{Metric, Metrics, Sort};
 use parking_lot::RwLock;
 use pki::{jwk, signing::Numbers};
 use tokio::sync::Mutex;
 
 use super::token::Token;
 use crate::{
-    auth::{
-        authn::token::Rejected,
-        metrics::{Metric, Metrics, Sort, hash},
-    },
+    auth::{authn::token::Rejected, metrics::hash},
     outbound::fetch::Fetcher,
 };
 

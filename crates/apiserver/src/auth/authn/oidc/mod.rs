@@ -14,13 +14,11 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use json::Map;
+use meter::{Metric, Sort};
 
 use super::token::{Identity, Rejected, Tokens};
 use crate::{
-    auth::{
-        User,
-        metrics::{Metric, Sort, hash},
-    },
+    auth::{User, metrics::hash},
     outbound::fetch::Fetcher,
 };
 use distributed::Distributed;
@@ -35,7 +33,7 @@ static LATENCY: Metric = Metric {
     sort: Sort::Histogram(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]),
 };
 
-/// What is said about an issuer and its tokens.
+/// The settings of an issuer and its tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub url: String,
@@ -56,7 +54,7 @@ pub struct Settings {
     pub user_rules: Vec<(String, String)>,
 }
 
-/// What a part of a user is made of.
+/// The source of a part of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Nothing,
@@ -70,7 +68,7 @@ pub enum ClaimRule {
     Expression { expression: String, message: String },
 }
 
-/// What vouches for tokens: an issuer, and which of its tokens count.
+/// The issuer that vouches for tokens, and which of its tokens count.
 struct Voucher {
     issuer: Issuer,
     algorithms: Vec<String>,
@@ -124,7 +122,7 @@ impl Jwt {
 impl Tokens for Jwt {
     fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
         Box::pin(async move {
-            // What is no token of this issuer may be one of somebody else's.
+            // A text that is no token of this issuer may be one of somebody else's.
             let Ok(token) = Token::read(token) else { return Ok(None) };
             if token.issuer() != self.url {
                 return Ok(None);

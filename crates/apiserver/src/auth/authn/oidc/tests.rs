@@ -164,7 +164,7 @@ async fn forged_tokens_are_nobodys() {
         let said = name(&jwt, &token).await.expect_err(why);
         assert!(said.contains(why), "{said}, not {why}");
     }
-    // What is no token of this issuer is left to others.
+    // A text that is no token of this issuer is left to others.
     for token in [
         changed(json!({"iss": "https://other"})),
         changed(json!({"iss": format!("{}/", idp.url())})),

@@ -63,7 +63,7 @@ impl<'t> Token<'t> {
         })
     }
 
-    /// Who is said to have issued it.
+    /// The issuer that the token names.
     pub fn issuer(&self) -> &str {
         match text(&self.claims, "iss") {
             "accounts.google.com" => "https://accounts.google.com",

@@ -1,5 +1,5 @@
-//! Whose tokens are believed and who is let in without any: an AuthenticationConfiguration, or the flags `--oidc-…`, which stand
-//! for one.
+//! The issuers whose tokens are believed, and who is let in without any: an AuthenticationConfiguration, or the flags
+//! `--oidc-…`, which stand for one.
 
 use api::validation::section::Section;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::auth::authn::oidc::Settings;
 
-/// What is said about authentication.
+/// The content of an AuthenticationConfiguration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
     pub issuers: Vec<Settings>,
@@ -60,7 +60,7 @@ impl Configuration {
         Ok(Configuration { issuers: written.into_iter().map(Written::settings).collect(), anonymous })
     }
 
-    /// What the flags for one issuer say.
+    /// The configuration by the flags for one issuer.
     pub fn of_flags(flags: OidcFlags, disallowed: &[String]) -> Result<Self, String> {
         let prefix = match (&*flags.username_prefix, &*flags.username_claim) {
             ("-", _) => String::new(),

@@ -25,7 +25,7 @@ use super::{
 };
 pub use configuration::{Configuration, OidcFlags};
 
-/// Who is let in without credentials.
+/// The paths that are open without credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Anonymous {
     pub enabled: bool,
@@ -39,7 +39,7 @@ impl Anonymous {
     }
 }
 
-/// What is said about authentication beyond the credentials that the server always knows.
+/// The settings of authentication beyond the credentials that the server always knows.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub configuration: Configuration,
@@ -47,7 +47,7 @@ pub struct Settings {
     pub file: Option<(PathBuf, String)>,
 }
 
-/// What is in force.
+/// The configuration in force.
 pub struct Structured {
     current: RwLock<Arc<InForce>>,
     /// Grows with each change, so that nothing is remembered beyond it.
@@ -75,7 +75,7 @@ impl Structured {
         Ok(Structured { current, changes: AtomicU64::new(0), disallowed, told })
     }
 
-    /// Who is let in without credentials, where the configuration says it.
+    /// The conditions for requests without credentials, where the configuration says them.
     pub fn anonymous(&self) -> Option<Anonymous> {
         self.current.read().configuration.anonymous.clone()
     }

@@ -3,9 +3,10 @@
 use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
 use clock::Duration;
+use meter::{Metric, Sort};
 
 use super::{Configuration, InForce, Structured};
-use crate::auth::metrics::{Metric, Sort, hash};
+use crate::auth::metrics::hash;
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(2);

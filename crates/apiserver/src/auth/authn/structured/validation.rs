@@ -1,4 +1,4 @@
-//! What is wrong with an AuthenticationConfiguration, in upstream's words.
+//! The mistakes in an AuthenticationConfiguration, in upstream's words.
 //!
 //! Upstream counterpart: apiserver/pkg/apis/apiserver/validation.
 

@@ -1,4 +1,5 @@
-//! What an AuthenticationConfiguration says of an issuer, as it stands: only its shape is known to be right.
+//! The statements of an AuthenticationConfiguration about an issuer, as they stand: only their shape is known to be
+//! right.
 
 use api::validation::section::Section;
 

@@ -1,4 +1,4 @@
-//! What calls cost at the most, by the sizes of what they are given. The rules are those of cel-go's `checker/cost.go` and
+//! The bounds of the costs of calls, by the sizes of their operands. The rules are those of cel-go's `checker/cost.go` and
 //! of Kubernetes's `library/cost.go`; which definitions are accepted depends on them, so that their oddities stay too.
 
 use super::{Operand, Operands, Range};

@@ -1,4 +1,4 @@
-//! What a rule is told about the operands of a call.
+//! The operands of a call, as a rule sees them.
 
 use super::Range;
 use super::sizes::{Declared, Place, Step};
@@ -9,9 +9,9 @@ use crate::value::Value;
 /// One operand.
 pub struct Operand<'e> {
     pub(crate) kind: &'e Type,
-    pub(super) expr: &'e Expr,
-    pub(super) size: Option<Range>,
-    pub(super) place: Place<'e>,
+    pub(crate) expr: &'e Expr,
+    pub(crate) size: Option<Range>,
+    pub(crate) place: Place<'e>,
 }
 
 impl Operand<'_> {
@@ -22,8 +22,8 @@ impl Operand<'_> {
 
 /// All of them, the receiver first.
 pub struct Operands<'e> {
-    pub(super) all: Vec<Operand<'e>>,
-    pub(super) declared: Declared<'e>,
+    pub(crate) all: Vec<Operand<'e>>,
+    pub(crate) declared: Declared<'e>,
 }
 
 impl<'e> Operands<'e> {

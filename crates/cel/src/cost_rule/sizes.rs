@@ -10,9 +10,9 @@ pub struct Sizes {
     /// The most elements of a list or map, or the most characters. Zero for numbers and for objects, which have no size.
     pub most: u64,
     pub fields: BTreeMap<Box<str>, Sizes>,
-    /// What a map's keys are like.
+    /// The sizes of a map's keys.
     pub keys: Option<Box<Sizes>>,
-    /// What a list's items or a map's values are like.
+    /// The sizes of a list's items or a map's values.
     pub items: Option<Box<Sizes>>,
     /// Whether a value that is selected like a field is as large as the items are. Otherwise nothing bounds it.
     pub selected: bool,
@@ -28,7 +28,7 @@ pub struct Declared<'s> {
 
 /// A step of a path.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Step<'e> {
+pub(crate) enum Step<'e> {
     Field(&'e str),
     Items,
     Keys,
@@ -38,7 +38,7 @@ pub(super) enum Step<'e> {
 
 /// Where in the declarations a value comes from.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place<'s> {
+pub(crate) enum Place<'s> {
     /// The expression made it.
     Nowhere,
     At(&'s Sizes),
@@ -47,7 +47,7 @@ pub(super) enum Place<'s> {
 }
 
 impl<'s> Place<'s> {
-    pub(super) fn size(self) -> Option<Range> {
+    pub(crate) fn size(self) -> Option<Range> {
         match self {
             Place::At(sizes) => Some(Range::up_to(sizes.most)),
             _ => None,
@@ -56,7 +56,7 @@ impl<'s> Place<'s> {
 
     /// The place one step further. Upstream takes the first step of every path for the name of a variable, and what
     /// an expression made has a path too once something is selected from it: its first step leads to the root.
-    pub(super) fn child(self, step: Step<'_>, declared: Declared<'s>) -> Place<'s> {
+    pub(crate) fn child(self, step: Step<'_>, declared: Declared<'s>) -> Place<'s> {
         let found = match (self, step) {
             (Place::Nowhere, Step::Field(name)) => return declared.variable(name),
             (Place::Nowhere, _) if declared.variable.is_none() => Some(declared.root),
@@ -72,7 +72,7 @@ impl<'s> Place<'s> {
 }
 
 impl<'s> Declared<'s> {
-    pub(super) fn variable(self, name: &str) -> Place<'s> {
+    pub(crate) fn variable(self, name: &str) -> Place<'s> {
         if self.variable.is_none_or(|only| only == name) { Place::At(self.root) } else { Place::Undeclared }
     }
 }

@@ -1,0 +1,97 @@
+//! The steps of a server's start, under the names that upstream has for its hooks. Each has a check, which fails until it is done.
+//! Hooks of upstream's that have no counterpart here have no check: whoever excludes them is told that there is nothing to exclude.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use parking_lot::RwLock;
+
+use super::health::{Checks, Counts};
+
+/// The steps, in the order in which they are shown.
+const HOOKS: &[&str] = &[
+    "start-apiserver-admission-initializer",
+    "generic-apiserver-start-informers",
+    "priority-and-fairness-config-consumer",
+    "priority-and-fairness-filter",
+    "start-apiextensions-informers",
+    "start-apiextensions-controllers",
+    "crd-informer-synced",
+    "start-system-namespaces-controller",
+    "start-cluster-authentication-info-controller",
+    "start-service-ip-repair-controllers",
+    "rbac/bootstrap-roles",
+    "scheduling/bootstrap-system-priority-classes",
+    "priority-and-fairness-config-producer",
+    "start-kube-aggregator-informers",
+    "apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller",
+    "apiservice-registration-controller",
+    "apiservice-discovery-controller",
+    "kube-apiserver-autoregistration",
+    "apiservice-openapi-controller",
+    "apiservice-openapiv3-controller",
+];
+
+/// The objects that every cluster has are there.
+pub const BOOTSTRAPPED: &[&str] = &[
+    "rbac/bootstrap-roles",
+    "scheduling/bootstrap-system-priority-classes",
+    "start-system-namespaces-controller",
+    "start-cluster-authentication-info-controller",
+    "priority-and-fairness-config-producer",
+];
+pub const INFORMED: &[&str] = &["generic-apiserver-start-informers"];
+pub const ADMITS: &[&str] = &["start-apiserver-admission-initializer"];
+pub const ALLOCATES: &[&str] = &["start-service-ip-repair-controllers"];
+pub const SHARES: &[&str] = &["priority-and-fairness-config-consumer", "priority-and-fairness-filter"];
+pub const CUSTOM: &[&str] =
+    &["start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced"];
+/// The aggregator follows the APIServices.
+pub const AGGREGATES: &[&str] = &[
+    "start-kube-aggregator-informers",
+    "apiservice-status-local-available-controller",
+    "apiservice-status-remote-available-controller",
+    "apiservice-registration-controller",
+    "apiservice-discovery-controller",
+    "kube-apiserver-autoregistration",
+    "apiservice-openapi-controller",
+    "apiservice-openapiv3-controller",
+];
+
+/// The steps that are done.
+#[derive(Clone, Default)]
+pub struct Started(Arc<RwLock<BTreeSet<&'static str>>>);
+
+impl Started {
+    pub fn done(&self, steps: &[&'static str]) {
+        self.0.write().extend(steps);
+    }
+
+    /// A check for each step; without priority and fairness its own are none.
+    pub fn checks(&self, shares: bool) -> Checks {
+        let hooks = HOOKS.iter().filter(|name| shares || !SHARES.contains(name));
+        hooks.fold(Checks::default(), |checks, name| {
+            let started = self.clone();
+            let done = move || if started.0.read().contains(name) { Ok(()) } else { Err("not finished".to_owned()) };
+            checks.with(&format!("poststarthook/{name}"), Counts::Everywhere, done)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_step_is_told_once_it_is_done() {
+        let started = Started::default();
+        let checks = started.checks(true);
+        let failing = async || checks.results().await.into_iter().filter(|(_, found)| found.is_err()).count();
+        assert_eq!(failing().await, HOOKS.len());
+        let all = [BOOTSTRAPPED, INFORMED, ADMITS, ALLOCATES, SHARES, CUSTOM, AGGREGATES];
+        all.iter().for_each(|steps| started.done(steps));
+        assert_eq!(failing().await, 0);
+        assert_eq!(all.concat().len(), HOOKS.len(), "no step is named twice");
+        assert_eq!(started.checks(false).results().await.len(), HOOKS.len() - SHARES.len());
+    }
+}
