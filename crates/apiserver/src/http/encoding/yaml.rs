@@ -338,8 +338,7 @@ mod tests {
             &long,
         ];
         let deep = json!({"": [[[]], {}], "k".repeat(200): {"a": 1, "b": [2]}, "true": {"12": "a"}});
-        let value =
-            json!({"texts": texts.as_slice(), "numbers": [0, -1, 1.5, 1e300], "null": null, "k: v": deep, "nested": [[texts.as_slice()]]});
+        let value = json!({"texts": texts.as_slice(), "numbers": [0, -1, 1.5, 1e300], "null": null, "k: v": deep, "nested": [[texts.as_slice()]]});
         let back: Value = serde_saphyr::from_str(&yaml(&value.to_string())).unwrap();
         assert_eq!(back, value);
         assert_eq!(yaml("[]"), "[]\n");
