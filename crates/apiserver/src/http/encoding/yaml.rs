@@ -265,8 +265,8 @@ mod tests {
             "apiVersion: a/v1\nitems: []\nkind: L\nmetadata:\n  remainingItemCount: 1\n",
         );
         check(
-            r#"{"kind":"Table","columnDefinitions":[{"name":"N"}],"rows":[{"cells":["a",null,1.5]}]}"#,
-            "columnDefinitions:\n- name: N\nkind: Table\nrows:\n- cells:\n  - a\n  - null\n  - 1.5\n",
+            r#"{"kind":"Table","columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a",null,1.5]}]}"#,
+            "columnDefinitions:\n- name: Name\nkind: Table\nrows:\n- cells:\n  - a\n  - null\n  - 1.5\n",
         );
         check(r#"{"items":[1]}"#, "items:\n- 1\n");
     }
@@ -281,8 +281,8 @@ mod tests {
     #[test]
     fn numbers_are_gos() {
         check(
-            "{\"n\":[0,-1,1.5,1e+300,0.00001,1234567.5,18446744073709551615]}",
-            "n:\n- 0\n- -1\n- 1.5\n- 1e+300\n- 1e-05\n- 1.2345675e+06\n- 18446744073709551615\n",
+            "{\"numbers\":[0,-1,1.5,1e+300,0.00001,1234567.5,18446744073709551615]}",
+            "numbers:\n- 0\n- -1\n- 1.5\n- 1e+300\n- 1e-05\n- 1.2345675e+06\n- 18446744073709551615\n",
         );
     }
 
