@@ -92,8 +92,17 @@ impl Router {
             return self.handle(call, definition).await;
         }
         let verb = call.info.verb;
-        let call = in_json(call, &definition).await?;
-        self.handle(call, definition).await.map_err(|error| cbor::unsupported(error, verb))
+        let (call, warning) = in_json(call, &definition).await?;
+        match (self.handle(call, definition).await, warning) {
+            (Ok(mut response), Some(warning)) => {
+                respond::warn(&mut response, &[warning]);
+                Ok(response)
+            }
+            (answer, warning) => answer.map_err(|mut error| {
+                error.warnings.extend(warning);
+                cbor::unsupported(error, verb)
+            }),
+        }
     }
 
     async fn handle(&self, call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
@@ -149,14 +158,16 @@ impl Router {
     }
 }
 
-/// A request whose body, if it is CBOR, has become JSON.
-async fn in_json(mut call: Call, definition: &Definition) -> Result<Call, StatusError> {
-    if let Some(media_type) = cbor::stands_for(call.header(header::CONTENT_TYPE)) {
-        let body = call.read_body().await?;
-        call.body = cbor::as_json(&body, definition)?.into();
-        call.headers.insert(header::CONTENT_TYPE, media_type);
-    }
-    Ok(call)
+/// A request whose body, if it is CBOR, has become JSON, with what is to be warned of.
+async fn in_json(mut call: Call, definition: &Definition) -> Result<(Call, Option<String>), StatusError> {
+    let Some(media_type) = cbor::stands_for(call.header(header::CONTENT_TYPE)) else { return Ok((call, None)) };
+    let body = call.read_body().await?;
+    // The object of another subresource is of a type that its handler knows.
+    let verb = if matches!(&*call.info.subresource, "" | "status") { call.info.verb } else { "" };
+    let (json, warning) = cbor::as_json(&body, definition, verb, &call.query)?;
+    call.body = json.into();
+    call.headers.insert(header::CONTENT_TYPE, media_type);
+    Ok((call, warning))
 }
 
 /// The answer to a request that nothing serves.

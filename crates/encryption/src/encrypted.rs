@@ -44,11 +44,15 @@ impl Current {
 /// Brings a decrypted value into the form that is read above.
 pub type Form = fn(&Bytes) -> std::result::Result<Bytes, String>;
 
+/// Brings a value into the form that is written below.
+pub type Written = fn(&Bytes) -> Bytes;
+
 /// The store above.
 pub struct Encrypted {
     below: Arc<dyn Store>,
     table: Arc<Current>,
     form: Form,
+    written: Option<Written>,
 }
 
 /// Reads values with one table. It remembers the providers of the last key: neighbours have the same.
@@ -119,12 +123,15 @@ impl Reader {
     }
 
     /// The commit as the store below gets it.
-    fn seal(&mut self, commit: &Commit) -> Result<Commit> {
+    fn seal(&mut self, commit: &Commit, written: Option<Written>) -> Result<Commit> {
         let mut sealed = commit.clone();
-        if let Change::Put { value, .. } = &mut sealed.change
-            && let Some(providers) = self.providers(&commit.key)
-        {
-            *value = providers.seal(&commit.key, value).map_err(StoreError::Unencrypted)?;
+        if let Change::Put { value, .. } = &mut sealed.change {
+            if let Some(written) = written {
+                *value = written(value);
+            }
+            if let Some(providers) = self.providers(&commit.key) {
+                *value = providers.seal(&commit.key, value).map_err(StoreError::Unencrypted)?;
+            }
         }
         Ok(sealed)
     }
@@ -141,12 +148,17 @@ impl Reader {
 
 impl Encrypted {
     pub fn new(below: Arc<dyn Store>, table: Arc<Current>) -> Self {
-        Encrypted { below, table, form: |value| Ok(value.clone()) }
+        Encrypted { below, table, form: |value| Ok(value.clone()), written: None }
     }
 
     /// The same store, which reads values in other forms too.
     pub fn reading(self, form: Form) -> Self {
         Encrypted { form, ..self }
+    }
+
+    /// The same store, which writes values in another form than that of those who hand them in.
+    pub fn writing(self, written: Option<Written>) -> Self {
+        Encrypted { written, ..self }
     }
 
     fn reader(&self) -> Reader {
@@ -184,7 +196,7 @@ impl Store for Encrypted {
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
         Box::pin(async move {
             let mut reader = self.reader();
-            match self.below.commit(reader.seal(&commit)?).await {
+            match self.below.commit(reader.seal(&commit, self.written)?).await {
                 Ok(entry) => Ok(reader.committed(commit.change, entry).await),
                 Err(error) => Err(reader.error(error).await),
             }
@@ -195,7 +207,8 @@ impl Store for Encrypted {
         Box::pin(async move {
             let mut reader = self.reader();
             let sealed = commits.iter().enumerate();
-            let sealed = sealed.map(|(at, commit)| reader.seal(commit).map_err(|error| Refused { at, error }));
+            let sealed =
+                sealed.map(|(at, commit)| reader.seal(commit, self.written).map_err(|error| Refused { at, error }));
             match self.below.commit_all(sealed.collect::<Result<_, _>>()?).await {
                 Ok(entries) => {
                     let mut answers = Vec::with_capacity(entries.len());

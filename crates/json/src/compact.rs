@@ -1,16 +1,18 @@
-//! Values as compact text, appended to bytes: what every stored object passes through.
+//! Values as compact text, appended to bytes: what every stored object passes through. The text is that of Go's
+//! `encoding/json`, which upstream's answers and stored objects are made with.
 
-use crate::{Map, Value};
+use std::io::Write as _;
+
+use crate::{Map, Number, Value};
 
 impl Value {
-    /// Appends the value as `serde_json` would write it.
+    /// Appends the value as Go would write it.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         match self {
             Value::Null => out.extend_from_slice(b"null"),
             Value::Bool(true) => out.extend_from_slice(b"true"),
             Value::Bool(false) => out.extend_from_slice(b"false"),
-            // Writing into memory what is no type of its own cannot fail, here and below.
-            Value::Number(number) => drop(serde_json::to_writer(out, number)),
+            Value::Number(number) => append_number(out, number),
             Value::String(text) => append_string(out, text),
             Value::Array(items) => {
                 out.push(b'[');
@@ -40,16 +42,64 @@ fn append_map(out: &mut Vec<u8>, map: &Map) {
     out.push(b'}');
 }
 
-/// Appends text in quotes.
-pub fn append_string(out: &mut Vec<u8>, text: &str) {
-    if ordinary(text.as_bytes()) < text.len() {
-        drop(serde_json::to_writer(out, text));
-        return;
+/// A number without a fraction has none in the text either, and very large and very small ones have an exponent with its sign.
+fn append_number(out: &mut Vec<u8>, number: &Number) {
+    // Writing into memory what is no type of its own cannot fail, here and below.
+    let Some(value) = number.as_f64().filter(|_| number.is_f64()) else {
+        return drop(serde_json::to_writer(out, number));
+    };
+    if value == 0.0 || (1e-6..1e21).contains(&value.abs()) {
+        return drop(write!(out, "{value}"));
     }
-    out.reserve(text.len() + 2);
+    let text = format!("{value:e}");
+    drop(match text.split_once('e') {
+        Some((digits, exponent)) if !exponent.starts_with('-') => write!(out, "{digits}e+{exponent}"),
+        _ => out.write_all(text.as_bytes()),
+    });
+}
+
+/// Appends text in quotes. What HTML gives a meaning to is escaped, and so are the two line ends that JavaScript knows.
+pub fn append_string(out: &mut Vec<u8>, text: &str) {
+    let mut rest = text.as_bytes();
+    out.reserve(rest.len() + 2);
     out.push(b'"');
-    out.extend_from_slice(text.as_bytes());
+    loop {
+        let (before, special) = rest.split_at(plain(rest));
+        out.extend_from_slice(before);
+        let taken = match special {
+            [] => break,
+            [0xe2, 0x80, last @ (0xa8 | 0xa9), ..] => {
+                out.extend_from_slice(if *last == 0xa8 { b"\\u2028" } else { b"\\u2029" });
+                3
+            }
+            [byte, ..] => {
+                append_special(out, *byte);
+                1
+            }
+        };
+        rest = &special[taken..];
+    }
     out.push(b'"');
+}
+
+fn append_special(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        // The first byte of other letters.
+        0xe2 => return out.push(byte),
+        b'"' | b'\\' => byte,
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        0x08 => b'b',
+        0x0c => b'f',
+        _ => return drop(write!(out, "\\u{byte:04x}")),
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+/// Whether a string stands in text as it is.
+pub fn is_plain(text: &str) -> bool {
+    plain(text.as_bytes()) == text.len()
 }
 
 /// A byte in each of eight.
@@ -57,22 +107,46 @@ const fn eight(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// How many bytes at the front stand in a string as they are: up to a quote, a backslash or a control character.
+/// The highest bit of each byte that is less than another. A borrow falsifies bytes behind the first hit only, and the first hit
+/// of all is what counts.
 #[inline]
-pub(crate) fn ordinary(bytes: &[u8]) -> usize {
+fn less(word: u64, than: u8) -> u64 {
+    word.wrapping_sub(eight(than)) & !word & eight(0x80)
+}
+
+/// How many bytes at the front are none of those that `hits` finds in eight of them, and `is_hit` in one.
+#[inline]
+fn until(bytes: &[u8], hits: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) -> usize {
     let (chunks, rest) = bytes.as_chunks::<8>();
     for (at, chunk) in chunks.iter().enumerate() {
-        let word = u64::from_le_bytes(*chunk);
-        // The highest bit of each byte that is less than another. A borrow falsifies bytes behind the first hit only, and
-        // the first hit of all is what counts.
-        let less = |word: u64, than: u8| word.wrapping_sub(eight(than)) & !word & eight(0x80);
-        let hits = less(word ^ eight(b'"'), 1) | less(word ^ eight(b'\\'), 1) | less(word, 0x20);
+        let hits = hits(u64::from_le_bytes(*chunk));
         if hits != 0 {
             return at * 8 + hits.trailing_zeros() as usize / 8;
         }
     }
-    let behind = rest.iter().take_while(|byte| **byte >= 0x20 && !matches!(**byte, b'"' | b'\\')).count();
-    chunks.len() * 8 + behind
+    chunks.len() * 8 + rest.iter().take_while(|byte| !is_hit(**byte)).count()
+}
+
+/// How many bytes at the front are read from a string as they are: up to a quote, a backslash or a control character.
+#[inline]
+pub(crate) fn ordinary(bytes: &[u8]) -> usize {
+    let hits = |word: u64| less(word ^ eight(b'"'), 1) | less(word ^ eight(b'\\'), 1) | less(word, 0x20);
+    until(bytes, hits, |byte| byte < 0x20 || matches!(byte, b'"' | b'\\'))
+}
+
+/// How many bytes at the front are written into a string as they are: fewer than are read so.
+#[inline]
+fn plain(bytes: &[u8]) -> usize {
+    // Two pairs that differ in one bit: a quote and `&`, `<` and `>`.
+    let pair = |word: u64, one: u8, other: u8| less((word & eight(!(one ^ other))) ^ eight(one & other), 1);
+    let hits = |word: u64| {
+        pair(word, b'"', b'&')
+            | pair(word, b'<', b'>')
+            | less(word ^ eight(b'\\'), 1)
+            | less(word ^ eight(0xe2), 1)
+            | less(word, 0x20)
+    };
+    until(bytes, hits, |byte| byte < 0x20 || matches!(byte, b'"' | b'\\' | b'&' | b'<' | b'>' | 0xe2))
 }
 
 #[cfg(test)]
@@ -98,11 +172,44 @@ mod tests {
     }
 
     #[test]
-    fn text_is_serde_jsons() {
-        let text = r#"{"a":[1,-2,3.5,1e300,18446744073709551615,null,true,false,"",{}],"b\"\\\n\u0001é":"q\"\u007f\u2028😀\t","c":{"d":[]}}"#;
-        let value: Value = serde_json::from_str(text).expect("JSON");
-        let mut out = Vec::new();
-        value.append_to(&mut out);
-        assert_eq!(String::from_utf8(out).expect("UTF-8"), serde_json::to_string(&value).expect("a value"));
+    fn what_is_written_escaped_is_found_wherever_it_stands() {
+        let special = |byte: u8| byte < 0x20 || b"\"\\&<>\xe2".contains(&byte);
+        for byte in 0..=255u8 {
+            for len in 0..20 {
+                for at in 0..len {
+                    let mut bytes = vec![b'x'; len];
+                    bytes[at] = byte;
+                    assert_eq!(plain(&bytes), if special(byte) { at } else { len }, "{byte} at {at} of {len}");
+                    bytes[len - 1] = byte.wrapping_add(1);
+                    let expected = bytes.iter().position(|b| special(*b)).unwrap_or(len);
+                    assert_eq!(plain(&bytes), expected, "{bytes:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_gos() {
+        let check = |given: &str, expected: &str| {
+            let value: Value = serde_json::from_str(given).expect("JSON");
+            let mut out = Vec::new();
+            value.append_to(&mut out);
+            assert_eq!(String::from_utf8(out.clone()).expect("UTF-8"), expected);
+            let read: Value = serde_json::from_slice(&out).expect("JSON");
+            let mut again = Vec::new();
+            read.append_to(&mut again);
+            assert_eq!(out, again, "{expected}");
+        };
+        let text = r#"{"a":[1,-2,3.5,18446744073709551615,null,true,false,"",{}],"b\"\\\n\u0001é":"q\"\b\f\r\t","c":{"d":[]}}"#;
+        check(text, text);
+        check(
+            r#"["<a href=\"x\">&","é\u007f—\u2028\u2029😀"]"#,
+            "[\"\\u003ca href=\\\"x\\\"\\u003e\\u0026\",\"é\u{7f}—\\u2028\\u2029😀\"]",
+        );
+        check(r#"{"a<b":1}"#, r#"{"a\u003cb":1}"#);
+        check(
+            "[1.0,-0.0,1e2,123456789.5,1e20,1e21,-1.5e300,0.000001,0.00000015,1e-9]",
+            "[1,-0,100,123456789.5,100000000000000000000,1e+21,-1.5e+300,0.000001,1.5e-7,1e-9]",
+        );
     }
 }

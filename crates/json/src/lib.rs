@@ -18,7 +18,7 @@ mod typed;
 mod value;
 mod write;
 
-pub use compact::append_string;
+pub use compact::{append_string, is_plain};
 pub use key::{Key, know};
 pub use map::{Entry, IntoIter, Iter, IterMut};
 pub use serde_json::{Error, Number};

@@ -194,8 +194,8 @@ fn write_at(
 
 /// Appends the row of an object.
 fn row_text(out: &mut Vec<u8>, definition: &Definition, view: View, include: Include, value: &Value) {
-    let cells = Value::Array(definition.strategy.row(value, clock::now()));
-    let _ = write!(out, "{{\"cells\":{cells}");
+    out.extend_from_slice(b"{\"cells\":");
+    Value::Array(definition.strategy.row(value, clock::now())).append_to(out);
     match include {
         Include::None => {}
         Include::Object => {

@@ -38,7 +38,7 @@ impl Filter {
             let plain =
                 !r.value.is_empty() && !matches!(r.value.as_str(), "true" | "false") && r.value.parse::<i64>().is_err();
             let verbatim = r.field.starts_with("metadata.") || r.field == "spec.nodeName";
-            if r.equal && plain && verbatim && !definition.is_converted() {
+            if r.equal && plain && verbatim && json::is_plain(&r.value) && !definition.is_converted() {
                 needles.push(Value::from(r.value.as_str()).to_string().into_bytes());
             }
         }

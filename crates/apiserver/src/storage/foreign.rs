@@ -1,8 +1,11 @@
-//! Values that upstream's API servers wrote: objects of built-in kinds in protobuf. They are read as this server would have
-//! stored them; a write replaces them by text, which upstream's servers read too.
+//! Values in the forms in which upstream's API servers write them: objects of built-in kinds in protobuf and, where
+//! `CBORServingAndStorage` is on, those of custom kinds in CBOR. They are read as this server would have stored them. A write
+//! replaces them by text, which upstream's servers read too, or by CBOR where that gate is on here.
 
 use api::{
+    Value,
     codec::{
+        cbor,
         decode::{Gvk, Validation, decode},
         protobuf,
     },
@@ -12,9 +15,14 @@ use bytes::Bytes;
 
 use super::object;
 
-/// The value as text, if it is an object in protobuf of a kind that is known. The other values that upstream keeps in
-/// its store (its servers' leases, allocations) pass as they are: nobody here reads them.
+/// The value as text, if it is an object in protobuf of a kind that is known, or one in CBOR. The other values that upstream
+/// keeps in its store (its servers' leases, allocations) pass as they are: nobody here reads them.
 pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
+    if value.starts_with(cbor::SELF_DESCRIBED) {
+        let object = cbor::read(value).map_err(|malformed| malformed.to_string())?;
+        let (group, version, kind) = names(&object).ok_or("an object in CBOR does not say what it is")?;
+        return Ok(object::encode_as(kind, group, version, &object).into_boxed_slice().into());
+    }
     let Some(named) = protobuf::named(value) else { return Ok(value.clone()) };
     let (api_version, kind) = named.map_err(|malformed| malformed.to_string())?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -26,6 +34,23 @@ pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
     let decoded =
         decode(&ty, gvk, value, protobuf::MEDIA_TYPE, Validation::Ignore).map_err(|error| error.to_string())?;
     Ok(object::encode_as(kind, group, version, &decoded.value).into_boxed_slice().into())
+}
+
+/// Group, version and kind of an object.
+fn names(object: &Value) -> Option<(&str, &str, &str)> {
+    let (api_version, kind) = (object.get("apiVersion")?.as_str()?, object.get("kind")?.as_str()?);
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    object.get("metadata")?.as_object().map(|_| (group, version, kind))
+}
+
+/// The value in CBOR, if it is the text of an object of a custom kind.
+pub fn as_cbor(value: &Bytes) -> Bytes {
+    let object = object::stored(value);
+    let custom = |(group, version, kind): (&str, &str, &str)| matches!(of_kind(group, version, kind), Type::Any);
+    match names(&object) {
+        Some(names) if custom(names) => cbor::document(&Type::Any, &object).into(),
+        _ => value.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -52,7 +77,7 @@ mod tests {
         protobuf::encode("io.k8s.api.apps.v1.Deployment", &object).unwrap().into()
     }
 
-    async fn put(below: &Embedded, key: &str, value: Bytes) {
+    async fn put(below: &dyn Store, key: &str, value: Bytes) {
         let change = Change::Put { value, ttl_seconds: None };
         below.commit(Commit { key: key.into(), expect: Expect::Any, change }).await.unwrap();
     }
@@ -60,10 +85,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_upstream_stored_in_protobuf_is_served_and_goes_on_as_text() {
         let below = Arc::new(Embedded::memory());
-        put(&below, KEY, deployment("one")).await;
+        put(&*below, KEY, deployment("one")).await;
         // Of no kind that is known here, and beside the objects.
         let unknown = Bytes::from_static(b"k8s\0\x0a\x0a\x0a\x02v1\x12\x04Odds");
-        put(&below, "/registry/masterleases/192.0.2.1", unknown.clone()).await;
+        put(&*below, "/registry/masterleases/192.0.2.1", unknown.clone()).await;
         let above = Encrypted::new(below.clone(), Current::new(Table::default())).reading(as_text);
         let c = Conversation::over(Arc::new(above), Specials::default()).await;
         let read = c.say(&format!("GET {PATH}/web"), "").await;
@@ -77,7 +102,7 @@ mod tests {
         let listed = c.say(&format!("GET {PATH}"), "").await;
         assert_eq!(listed.at(&format!("/items/0{image}")), json!("one"));
         // Another server goes on writing its way.
-        put(&below, KEY, deployment("two")).await;
+        put(&*below, KEY, deployment("two")).await;
         let changes = c.say(&format!("GET {PATH}?watch=1&resourceVersion=0&timeoutSeconds=1"), "").await;
         assert!(changes.text.contains("\"image\":\"two\""), "{}", changes.text);
         let patched = c
@@ -91,7 +116,42 @@ mod tests {
     }
 
     #[test]
+    fn custom_objects_are_the_same_behind_cbor() {
+        let object = json!({"apiVersion": "a.io/v1", "kind": "Box", "metadata": {"name": "a", "uid": "u", "labels": {"l": "<"}},
+            "data": [1, 1.5, {"k": null}], "zone": "é"});
+        let text: Bytes = object::encode_as("Box", "a.io", "v1", &object).into();
+        let stored = as_cbor(&text);
+        assert_eq!(cbor::read(&stored), Ok(object));
+        assert_eq!(as_text(&stored).unwrap(), text);
+        for other in [
+            Bytes::from_static(b"{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"a\"}}"),
+            Bytes::from_static(b"{\"ports\":[1]}"),
+            Bytes::from_static(b"k8s\0"),
+        ] {
+            assert_eq!(as_cbor(&other), other);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn custom_objects_are_stored_in_cbor_where_that_is_asked_for() {
+        let below = Arc::new(Embedded::memory());
+        let above =
+            Encrypted::new(below.clone(), Current::new(Table::default())).reading(as_text).writing(Some(as_cbor));
+        let text =
+            object::encode_as("Box", "a.io", "v1", &json!({"metadata": {"name": "a", "uid": "u"}, "spec": {"n": 1}}));
+        let text = Bytes::from(text);
+        put(&above, "/registry/a.io/boxes/n/a", text.clone()).await;
+        put(&above, "/registry/configmaps/n/a", Bytes::from_static(b"{\"kind\":\"ConfigMap\"}")).await;
+        let stored = async |key: &str| below.get(key).await.unwrap().0.unwrap().value;
+        assert!(stored("/registry/a.io/boxes/n/a").await.starts_with(cbor::SELF_DESCRIBED));
+        assert!(stored("/registry/configmaps/n/a").await.starts_with(b"{"));
+        assert_eq!(above.get("/registry/a.io/boxes/n/a").await.unwrap().0.unwrap().value, text);
+    }
+
+    #[test]
     fn what_is_broken_is_said_and_text_stays() {
+        assert!(as_text(&Bytes::from_static(b"\xd9\xd9\xf7\xa0")).is_err());
+        assert!(as_text(&Bytes::from_static(b"\xd9\xd9\xf7\x5f")).is_err());
         let text = Bytes::from_static(b"{\"kind\":\"Pod\"}");
         assert_eq!(as_text(&text).unwrap(), text);
         let whole = deployment("one");

@@ -1,16 +1,29 @@
-//! The form in which an object is stored and served: compact JSON that begins with kind, apiVersion and metadata, its fields in
-//! the order in which upstream writes them, without its resourceVersion. That is the store's revision and is spliced in at its
-//! place when the bytes are served.
+//! The form in which an object is stored and served: compact JSON, its fields in the order in which upstream writes them,
+//! without its resourceVersion. That is the store's revision and is spliced in at its place when the bytes are served. Objects
+//! of built-in kinds begin with kind, apiVersion and metadata. Upstream knows the fields of custom kinds by their names only and
+//! sorts them: there a gap marks the place.
 
-use std::io::Write as _;
+use std::{io::Write as _, sync::LazyLock};
 
-use api::{Value, codec::encode, kind::Definition, schema::Type};
+use api::{
+    Value,
+    codec::encode,
+    kind::Definition,
+    schema::{self, Type},
+};
 use bytes::Bytes;
+use json::{Map, append_string};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use store::{Entry, Revision};
 
+/// Objects of built-in kinds begin with this.
+const KIND: &[u8] = b"{\"kind\":";
 const METADATA: &[u8] = b"\"metadata\":{";
+/// In the metadata of custom kinds a space stands where the resourceVersion belongs. No other space is outside of strings, and
+/// no string can hold a quote that is not escaped: this is found nowhere else.
+const GAP: &[u8] = b" ,\"uid\":\"";
 /// Kind and apiVersion are short: metadata begins within this many bytes.
 const HEAD: usize = 400;
 /// The fields of metadata that stand before the resourceVersion.
@@ -52,27 +65,73 @@ fn order<'d>(definition: &'d Definition, stored: Option<&'d Type>) -> &'d Type {
 }
 
 /// JSON with kind and apiVersion and then metadata first, without some fields of the metadata.
-fn text((kind, group, version): (&str, &str, &str), ty: &Type, object: &Value, without: &[&str]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(2048);
+fn text(names: (&str, &str, &str), ty: &Type, object: &Value, without: &[&str]) -> Vec<u8> {
+    let (kind, group, version) = names;
     let slash = if group.is_empty() { "" } else { "/" };
-    let (kind, api_version) = (format!("\"kind\":\"{kind}\""), format!("\"apiVersion\":\"{group}{slash}{version}\""));
-    let (first, second) = if matches!(ty, Type::Any) { (api_version, kind) } else { (kind, api_version) };
-    let _ = write!(out, "{{{first},{second},\"metadata\":{{");
-    let fields = object.as_object();
-    if let Some(metadata) = fields.and_then(|o| o.get("metadata")).and_then(Value::as_object) {
+    let api_version = format!("{group}{slash}{version}");
+    let none = Map::new();
+    let fields = object.as_object().unwrap_or(&none);
+    if matches!(ty, Type::Any) {
+        return sorted(kind, &api_version, fields, without);
+    }
+    let mut out = Vec::with_capacity(2048);
+    let _ = write!(out, "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{");
+    if let Some(metadata) = fields.get("metadata").and_then(Value::as_object) {
         let ty = ty.field("metadata").map_or(&Type::Any, |field| &field.ty);
         encode::fields(&mut out, ty, metadata, without);
     }
     out.push(b'}');
-    if let Some(fields) = fields {
-        let at = out.len();
-        out.push(b',');
-        if !encode::fields(&mut out, ty, fields, &["kind", "apiVersion", "metadata"]) {
-            out.truncate(at);
+    let at = out.len();
+    out.push(b',');
+    if !encode::fields(&mut out, ty, fields, &["kind", "apiVersion", "metadata"]) {
+        out.truncate(at);
+    }
+    out.push(b'}');
+    out
+}
+
+/// JSON with all fields in the order of their names.
+fn sorted(kind: &str, api_version: &str, fields: &Map, without: &[&str]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(2048);
+    let named = ["apiVersion", "kind", "metadata"];
+    let others = fields.keys().map(|name| name.as_str()).filter(|name| !named.contains(name));
+    let mut names: Vec<&str> = others.chain(named).collect();
+    names.sort_unstable();
+    for (at, name) in names.into_iter().enumerate() {
+        out.push(if at == 0 { b'{' } else { b',' });
+        append_string(&mut out, name);
+        out.push(b':');
+        match (name, fields.get(name)) {
+            ("apiVersion", _) => append_string(&mut out, api_version),
+            ("kind", _) => append_string(&mut out, kind),
+            ("metadata", metadata) => sorted_metadata(&mut out, metadata, without),
+            (_, value) => value.unwrap_or(&Value::Null).append_to(&mut out),
         }
     }
     out.push(b'}');
     out
+}
+
+/// Appends metadata in the order of its names, with the gap where there is to be no resourceVersion.
+fn sorted_metadata(out: &mut Vec<u8>, metadata: Option<&Value>, without: &[&str]) {
+    out.push(b'{');
+    let fields = metadata.and_then(Value::as_object).into_iter().flatten();
+    for (at, (name, value)) in fields.filter(|(name, _)| !without.contains(&name.as_str())).enumerate() {
+        if at > 0 {
+            let has_gap = name.as_str() == "uid" && value.is_string() && without.contains(&"resourceVersion");
+            out.extend_from_slice(if has_gap { b" ," } else { b"," });
+        }
+        append_string(out, name);
+        out.push(b':');
+        value.append_to(out);
+    }
+    out.push(b'}');
+}
+
+/// Where the resourceVersion belongs in an object of a custom kind: behind it the gap is left out.
+fn gap(bytes: &[u8]) -> Option<usize> {
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(GAP));
+    (!bytes.starts_with(KIND)).then(|| FINDER.find(bytes)).flatten()
 }
 
 /// Where metadata's fields begin, when the bytes have the form that [`encode`] gives.
@@ -84,7 +143,7 @@ fn metadata_at(bytes: &[u8]) -> Option<usize> {
 }
 
 /// How long the fields are, of these of metadata, that stand before the resourceVersion. A field that is not in their order, as
-/// that of custom kinds, follows it.
+/// that of custom objects that others stored, follows it.
 fn identity(metadata: &[u8]) -> usize {
     let mut end = 0;
     for field in IDENTITY {
@@ -102,18 +161,33 @@ fn identity(metadata: &[u8]) -> usize {
 fn splice(out: &mut Vec<u8>, metadata: &[u8], revision: Revision) -> usize {
     let at = identity(metadata);
     out.extend_from_slice(&metadata[..at]);
-    out.extend_from_slice(if at == 0 { b"\"resourceVersion\":\"" } else { b",\"resourceVersion\":\"" });
-    out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
-    let followed = at == 0 && metadata.first() != Some(&b'}');
-    out.extend_from_slice(if followed { b"\"," } else { b"\"" });
+    if at > 0 {
+        out.push(b',');
+    }
+    append_revision(out, revision);
+    if at == 0 && metadata.first() != Some(&b'}') {
+        out.push(b',');
+    }
     at
+}
+
+fn append_revision(out: &mut Vec<u8>, revision: Revision) {
+    out.extend_from_slice(b"\"resourceVersion\":\"");
+    out.extend_from_slice(itoa::Buffer::new().format(revision).as_bytes());
+    out.push(b'"');
 }
 
 /// The apiVersion of stored bytes; `None` where they have not the form that [`encode`] gives.
 pub fn api_version(bytes: &[u8]) -> Option<&str> {
     const FIELD: &[u8] = b"\"apiVersion\":\"";
-    let head = &bytes[..metadata_at(bytes)?];
-    let rest = &head[memchr::memmem::find(head, FIELD)? + FIELD.len()..];
+    let first = bytes.strip_prefix(b"{").and_then(|fields| fields.strip_prefix(FIELD));
+    let rest = match first {
+        Some(rest) => rest,
+        None => {
+            let head = &bytes[..metadata_at(bytes)?];
+            &head[memchr::memmem::find(head, FIELD)? + FIELD.len()..]
+        }
+    };
     std::str::from_utf8(&rest[..memchr::memchr(b'"', rest)?]).ok()
 }
 
@@ -126,9 +200,14 @@ pub fn write(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) {
 
 /// Appends what differs from the stored bytes; the stored bytes from the place returned on are the rest.
 pub fn write_head(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) -> usize {
+    if let Some(at) = gap(bytes) {
+        out.extend_from_slice(&bytes[..at]);
+        out.push(b',');
+        append_revision(out, revision);
+        return at + 1;
+    }
     let Some(at) = metadata_at(bytes) else {
-        let object = value(bytes, revision);
-        let _ = serde_json::to_writer(out, &object);
+        value(bytes, revision).append_to(out);
         return bytes.len();
     };
     if item {
@@ -214,9 +293,16 @@ struct Head<'a> {
     metadata: &'a RawValue,
 }
 
-/// The text of the object's metadata, with its resourceVersion.
+/// The text of the object's metadata, with its resourceVersion, its fields in the order in which upstream declares them.
 pub fn metadata(bytes: &[u8], revision: Revision) -> Vec<u8> {
     let Ok(head) = serde_json::from_slice::<Head<'_>>(bytes) else { return b"{}".to_vec() };
+    if !bytes.starts_with(KIND) {
+        let mut metadata = json::parse(head.metadata.get()).unwrap_or_default();
+        if let Some(fields) = metadata.as_object_mut() {
+            fields.insert("resourceVersion", Value::from(revision.to_string()));
+        }
+        return encode::text(&schema::of_kind("meta.k8s.io", "v1", "ObjectMeta"), &metadata);
+    }
     let text = head.metadata.get().as_bytes();
     let fields = text.get(1..).unwrap_or(b"}").trim_ascii_start();
     let mut out = Vec::with_capacity(text.len() + 48);
@@ -258,6 +344,35 @@ mod tests {
         check(r#"{"kind":"A","apiVersion":"a.io/v1","metadata":{"name":"a"}}"#, Some("a.io/v1"));
         check(r#"{"kind":"A","metadata":{"name":"a"},"apiVersion":"a.io/v1"}"#, None);
         check(r#"{"spec":{"apiVersion":"x"},"apiVersion":"a.io/v1","metadata":{"name":"a"}}"#, None);
+    }
+
+    #[test]
+    fn custom_objects_are_sorted_whole() {
+        let object = json::json!({
+            "spec": {"b": 1, "a": "x<y"}, "data": {"metadata": {"uid": " ,\"uid\":\""}}, "zone": null,
+            "metadata": {
+                "uid": "u", "name": "n", "namespace": "s", "resourceVersion": "3", "labels": {"uid": "l"},
+                "ownerReferences": [{"name": "o", "uid": "o"}],
+            },
+        });
+        let stored = text(("Box", "a.io", "v1"), &Type::Any, &object, &["resourceVersion"]);
+        let expected = concat!(
+            r#"{"apiVersion":"a.io/v1","data":{"metadata":{"uid":" ,\"uid\":\""}},"kind":"Box","metadata":{"labels":{"uid":"l"},"#,
+            r#""name":"n","namespace":"s","ownerReferences":[{"name":"o","uid":"o"}],"resourceVersion":"7","uid":"u"},"#,
+            r#""spec":{"a":"x\u003cy","b":1},"zone":null}"#,
+        );
+        assert_eq!(String::from_utf8(served(&stored, 7)).unwrap(), expected);
+        assert_eq!(api_version(&stored), Some("a.io/v1"));
+        assert_eq!(value(&stored, 7), json::parse(expected).unwrap());
+        let metadata =
+            r#"{"name":"n","namespace":"s","uid":"u","resourceVersion":"7","labels":{"uid":"l"},"ownerReferences":[{"#;
+        assert!(String::from_utf8(super::metadata(&stored, 7)).unwrap().starts_with(metadata));
+        let as_served = text(("Box", "a.io", "v1"), &Type::Any, &value(&stored, 7), &[]);
+        assert_eq!(String::from_utf8(as_served).unwrap(), expected);
+        let bare =
+            text(("Box", "a.io", "v1"), &Type::Any, &json::json!({"metadata": {"name": "n"}}), &["resourceVersion"]);
+        let expected = r#"{"apiVersion":"a.io/v1","kind":"Box","metadata":{"name":"n","resourceVersion":"7"}}"#;
+        assert_eq!(String::from_utf8(served(&bare, 7)).unwrap(), expected);
     }
 
     #[test]

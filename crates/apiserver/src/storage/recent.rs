@@ -78,12 +78,17 @@ impl Recent {
     }
 }
 
-/// Whether reading the bytes gives this tree.
+/// Whether reading the bytes gives this tree, but for the ways to write a number.
 fn is_of(object: &Value, stored: &Bytes) -> bool {
+    let text = |value: &Value| {
+        let mut text = Vec::new();
+        value.append_to(&mut text);
+        text
+    };
     let read: Result<Value, _> = serde_json::from_slice(stored);
     let mut object = object.clone();
     api::meta::metadata_mut(&mut object).map(|metadata| metadata.remove("resourceVersion"));
-    read.is_ok_and(|read| read == object)
+    read.is_ok_and(|read| text(&read) == text(&object))
 }
 
 #[cfg(test)]

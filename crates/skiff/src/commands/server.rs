@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::Context;
+use api::features::Feature;
 use apiserver::{
     Listening, Options, User,
     assemble::ServiceAccounts,
@@ -358,8 +359,9 @@ async fn assembled(
             "requests without credentials are not let in, for --authorization-mode=AlwaysAllow lets through what they ask"
         );
     }
+    let features = options.gates.features()?;
     let server = apiserver::assemble(Options {
-        store: at_rest.store(),
+        store: at_rest.store(features.enabled(Feature::CBORServingAndStorage)),
         cluster,
         client_certificates: Some(ClientCertificates::new(authority)?),
         front_proxy: Some(ClientCertificates::new(pki.front_proxy.certificate())?),
@@ -377,7 +379,7 @@ async fn assembled(
         connector: Some(connector),
         front_proxy_client: Some(fresh.shown(pki, Pki::front_proxy_client)?),
         routing: options.routing(),
-        features: options.gates.features()?,
+        features,
         runtime_config: options.served.config()?,
         admission_plugins: options.admission.choice()?,
         toleration_seconds: options.admission.toleration_seconds(),

@@ -119,9 +119,10 @@ impl AtRest {
         Ok(AtRest { file, read, table, below, follows, reloads: Arc::default() })
     }
 
-    /// The store as the API server sees it.
-    pub fn store(&self) -> Arc<dyn Store> {
-        Arc::new(Encrypted::new(self.below.clone(), self.table.clone()).reading(foreign::as_text))
+    /// The store as the API server sees it. With `cbor` custom objects are written as upstream writes them behind its gate.
+    pub fn store(&self, cbor: bool) -> Arc<dyn Store> {
+        let store = Encrypted::new(self.below.clone(), self.table.clone()).reading(foreign::as_text);
+        Arc::new(store.writing(if cbor { Some(foreign::as_cbor) } else { None }))
     }
 
     /// Reads the file again if it may change. Keys that are in use stay when it is wrong, or names a plugin that is not well.
@@ -280,7 +281,7 @@ mod tests {
     async fn form(at_rest: &AtRest) -> String {
         let key: Arc<str> = "/registry/secrets/n/a".into();
         let change = Change::Put { value: "plain".into(), ttl_seconds: None };
-        at_rest.store().commit(Commit { key: key.clone(), expect: Expect::Any, change }).await.unwrap();
+        at_rest.store(false).commit(Commit { key: key.clone(), expect: Expect::Any, change }).await.unwrap();
         let stored = at_rest.below.get(&key).await.unwrap().0.unwrap().value;
         String::from_utf8_lossy(&stored).split(':').take(5).collect::<Vec<_>>().join(":")
     }

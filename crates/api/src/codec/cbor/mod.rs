@@ -5,12 +5,14 @@
 mod read;
 mod write;
 
-pub use read::read;
+pub use read::{read, read_as};
 pub use write::{append, document, list_head, map_head, text};
 
 pub const MEDIA_TYPE: &str = "application/cbor";
 /// Events of a watch, one behind the other.
 pub const SEQUENCE: &str = "application/cbor-seq";
+/// Every document begins with this tag, which says nothing but that CBOR follows.
+pub const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 /// Server-side apply.
 pub const APPLY_MEDIA_TYPE: &str = "application/apply-patch+cbor";
 
@@ -126,7 +128,7 @@ mod tests {
             ("61ff", "UTF-8"),
             ("7f4161ff", "wrong element type"),
             ("a10101", "map key"),
-            ("a2616101416102", "duplicate map key \"a\""),
+            ("a2616101416102", "duplicate map key \"a\" at map element index 1"),
             ("c06161", "time"),
             ("c1f5", "time"),
             ("9b7fffffffffffffff", "exceeded max number of elements 1024"),
@@ -191,6 +193,47 @@ mod tests {
         let mut out = Vec::new();
         append(&mut out, &Type::Number, &json!(10));
         assert_eq!((base16ct::lower::encode_string(&out).as_str(), read(&out)), ("f94900", Ok(json!(10.0))));
+    }
+
+    #[test]
+    fn bytes_are_bytes_whatever_they_are_expected_to_become() {
+        let secret = schema::of_kind("", "v1", "Secret");
+        for (sent, expected) in [
+            ("d642fbff", "+/8="),
+            ("d542fbff", "+/8="),
+            ("d742fbff", "+/8="),
+            ("442b2f383d", "+/8="),
+            ("642b2f383d", "+/8="),
+        ] {
+            let bytes = unhex(&format!("a16464617461a16161{sent}"));
+            assert_eq!(read_as(&secret, &bytes), Ok((json!({"data": {"a": expected}}), None)), "{sent}");
+        }
+        // In a field of text they become what the tag says.
+        let map = schema::of_kind("", "v1", "ConfigMap");
+        let bytes = unhex("a16464617461a16161d742fbff");
+        assert_eq!(read_as(&map, &bytes), Ok((json!({"data": {"a": "fbff"}}), None)));
+    }
+
+    #[test]
+    fn the_first_unknown_field_is_told_by_its_position() {
+        let pod = schema::of_kind("", "v1", "Pod");
+        let check = |object: Value, expected: Option<usize>, left: Value| {
+            let mut bytes = Vec::new();
+            append(&mut bytes, &Type::Any, &object);
+            assert_eq!(read_as(&pod, &bytes), Ok((left, expected)), "{object}");
+        };
+        // Names are written by their length.
+        let known =
+            json!({"kind": "Pod", "metadata": {"labels": {"any": "x"}}, "spec": {"nodeSelector": {"any": "x"}}});
+        check(known.clone(), None, known);
+        check(json!({"kind": "Pod", "x": 1, "yy": {}}), Some(0), json!({"kind": "Pod"}));
+        check(json!({"kind": "Pod", "unknown": [{"a": 1}]}), Some(1), json!({"kind": "Pod"}));
+        let nested =
+            json!({"kind": "Pod", "spec": {"containers": [{"name": "c"}, {"name": "d", "imager": 1}]}, "yet other": 1});
+        let left = json!({"kind": "Pod", "spec": {"containers": [{"name": "c"}, {"name": "d"}]}});
+        check(nested, Some(1), left);
+        let twice = read_as(&pod, &unhex("a3416b 4150 4178 01 4178 02")).expect_err("twice").to_string();
+        assert!(twice.contains("found duplicate map key \"x\" at map element index 2"), "{twice}");
     }
 
     #[test]

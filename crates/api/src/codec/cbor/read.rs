@@ -1,5 +1,8 @@
 //! From CBOR to a value. The documents of clients are bounded as upstream bounds them: 64 levels, 1024 items of a list or
-//! fields of an object; and as JSON is, in the number of values.
+//! fields of an object; and as JSON is, in the number of values. A reader that knows the type of the value learns of fields
+//! that the type does not have.
+
+use std::collections::HashSet;
 
 use ::base64::{
     Engine,
@@ -9,9 +12,12 @@ use jiff::{SignedDuration, Timestamp};
 use json::{Key, Map, Number, Value};
 
 use super::{major, tag};
-use crate::codec::{
-    bounds::{OBJECT_WEIGHT, WEIGHT_MAX},
-    problem::Problem,
+use crate::{
+    codec::{
+        bounds::{OBJECT_WEIGHT, WEIGHT_MAX},
+        problem::Problem,
+    },
+    schema::Type,
 };
 
 const LEVELS_MAX: usize = 64;
@@ -22,10 +28,16 @@ const BREAK: u8 = 0xff;
 
 /// The value of one document.
 pub fn read(bytes: &[u8]) -> Result<Value, Problem> {
-    let mut reader = Reader { rest: bytes, weight: 0 };
-    let value = reader.item(0, None)?;
+    read_as(&Type::Any, bytes).map(|(value, _)| value)
+}
+
+/// The value of one document that is of this type, without the fields that the type does not know. The position in its object
+/// of the first of them is told, as upstream tells it.
+pub fn read_as(ty: &Type, bytes: &[u8]) -> Result<(Value, Option<usize>), Problem> {
+    let mut reader = Reader { rest: bytes, weight: 0, unknown: None };
+    let value = reader.item(ty, 0, None)?;
     if reader.rest.is_empty() {
-        return Ok(value);
+        return Ok((value, reader.unknown));
     }
     Err(syntax(format!(
         "{} bytes of extraneous data starting at index {}",
@@ -45,6 +57,8 @@ fn end() -> Problem {
 struct Reader<'b> {
     rest: &'b [u8],
     weight: usize,
+    /// The position in its object of the first field that no type knows.
+    unknown: Option<usize>,
 }
 
 impl<'b> Reader<'b> {
@@ -83,7 +97,7 @@ impl<'b> Reader<'b> {
     }
 
     /// One item; byte strings in it become text as the tag around it says.
-    fn item(&mut self, level: usize, later: Option<u64>) -> Result<Value, Problem> {
+    fn item(&mut self, ty: &Type, level: usize, later: Option<u64>) -> Result<Value, Problem> {
         self.weight += 1;
         if self.weight > WEIGHT_MAX {
             return Err(Problem::TooLarge("the document has too many values".to_owned()));
@@ -92,6 +106,9 @@ impl<'b> Reader<'b> {
         if level == LEVELS_MAX && matches!(major, major::ARRAY | major::MAP | major::TAG) {
             return Err(syntax(format!("exceeded max nested level {LEVELS_MAX}")));
         }
+        let ty = ty.resolve();
+        // A field that holds bytes has them as base64 in JSON, whatever they were expected to become.
+        let later = if matches!(ty, Type::Bytes) { later.and(Some(tag::BASE64)) } else { later };
         let too_large = || syntax(format!("{value} overflows int64"));
         let integer = || i64::try_from(value).map_err(|_| too_large());
         match major {
@@ -99,9 +116,9 @@ impl<'b> Reader<'b> {
             major::NEGATIVE => integer().map(|value| Value::from(!value)),
             major::BYTES => self.string(major, info, value).map(|bytes| Value::String(shown(bytes, later))),
             major::TEXT => self.text(info, value).map(Value::String),
-            major::ARRAY => self.list(info, value, level + 1, later),
-            major::MAP => self.map(info, value, level + 1, later),
-            major::TAG => self.tagged(value, level + 1, later),
+            major::ARRAY => self.list(ty, (info, value), level + 1, later),
+            major::MAP => self.map(ty, (info, value), level + 1, later),
+            major::TAG => self.tagged(ty, value, level + 1, later),
             _ => simple(info, value),
         }
     }
@@ -127,24 +144,40 @@ impl<'b> Reader<'b> {
         String::from_utf8(bytes).map_err(|_| syntax("invalid UTF-8 string"))
     }
 
-    fn list(&mut self, info: u8, length: u64, level: usize, later: Option<u64>) -> Result<Value, Problem> {
+    fn list(&mut self, ty: &Type, head: (u8, u64), level: usize, later: Option<u64>) -> Result<Value, Problem> {
+        let of = if let Type::List(list) = ty { &list.items } else { &Type::Any };
         let mut items = Vec::new();
-        self.each((info, length), ("elements", "array"), |reader| {
-            items.push(reader.item(level, later)?);
+        self.each(head, ("elements", "array"), |reader| {
+            items.push(reader.item(of, level, later)?);
             Ok(())
         })?;
         Ok(Value::Array(items))
     }
 
-    fn map(&mut self, info: u8, length: u64, level: usize, later: Option<u64>) -> Result<Value, Problem> {
+    fn map(&mut self, ty: &Type, head: (u8, u64), level: usize, later: Option<u64>) -> Result<Value, Problem> {
         let mut map = Map::new();
-        self.each((info, length), ("key-value pairs", "map"), |reader| {
+        // Fields of the object that its type does not know.
+        let mut others = HashSet::new();
+        let mut read = 0;
+        self.each(head, ("key-value pairs", "map"), |reader| {
             let key = reader.key()?;
-            let value = reader.item(level, later)?;
-            if map.contains_key(&key) {
-                return Err(syntax(format!("found duplicate map key {key:?}")));
+            let of = match ty {
+                Type::Object(object) if !(object.custom || object.open) => object.field(&key).map(|field| &field.ty),
+                Type::Map(map) => Some(&map.values),
+                _ => Some(&Type::Any),
+            };
+            if of.is_none() {
+                reader.unknown.get_or_insert(read);
             }
-            map.insert(Key::of(&key), value);
+            let value = reader.item(of.unwrap_or(&Type::Any), level, later)?;
+            if map.contains_key(&key) || others.contains(&key) {
+                return Err(syntax(format!("found duplicate map key {key:?} at map element index {read}")));
+            }
+            match of {
+                Some(_) => drop(map.insert(Key::of(&key), value)),
+                None => drop(others.insert(key)),
+            }
+            read += 1;
             Ok(())
         })?;
         self.weight += if map.is_empty() { 0 } else { OBJECT_WEIGHT };
@@ -183,13 +216,13 @@ impl<'b> Reader<'b> {
         }
     }
 
-    fn tagged(&mut self, tag: u64, level: usize, later: Option<u64>) -> Result<Value, Problem> {
+    fn tagged(&mut self, ty: &Type, tag: u64, level: usize, later: Option<u64>) -> Result<Value, Problem> {
         match tag {
-            tag::TIME => time(&self.item(level, None)?),
-            tag::EPOCH => epoch(&self.item(level, None)?),
+            tag::TIME => time(&self.item(&Type::Any, level, None)?),
+            tag::EPOCH => epoch(&self.item(&Type::Any, level, None)?),
             tag::BIGNUM | tag::NEGATIVE_BIGNUM => Err(syntax("bignum is not allowed")),
-            tag::BASE64URL | tag::BASE64 | tag::BASE16 => self.item(level, Some(tag)),
-            _ => self.item(level, later),
+            tag::BASE64URL | tag::BASE64 | tag::BASE16 => self.item(ty, level, Some(tag)),
+            _ => self.item(ty, level, later),
         }
     }
 }

@@ -191,9 +191,15 @@ fn unreadable(problem: Problem, gvk: Gvk<'_>, bytes: &[u8]) -> StatusError {
     }
 }
 
-/// A body in CBOR as the JSON that it stands for. It is for an object of this kind, or a patch of one.
-pub fn cbor_as_json(bytes: &[u8], gvk: Gvk<'_>) -> Result<Vec<u8>, StatusError> {
-    let value = cbor::read(bytes).map_err(|problem| match problem {
+/// A body in CBOR as the JSON that it stands for. It is for an object of this kind, or a patch of one. When the type does not
+/// know a field, that is refused or warned of as the validation says, in the second part; JSON has no such field.
+pub fn cbor_as_json(
+    ty: &Type,
+    gvk: Gvk<'_>,
+    bytes: &[u8],
+    validation: Validation,
+) -> Result<(Vec<u8>, Option<String>), StatusError> {
+    let (value, unknown) = cbor::read_as(ty, bytes).map_err(|problem| match problem {
         Problem::TooLarge(why) => StatusError::too_large(why),
         Problem::Syntax(why) | Problem::Type(why) => StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): unable to determine group/version/kind: {why} ({})",
@@ -201,7 +207,13 @@ pub fn cbor_as_json(bytes: &[u8], gvk: Gvk<'_>) -> Result<Vec<u8>, StatusError> 
             summary(bytes)
         )),
     })?;
-    Ok(value.to_string().into_bytes())
+    let unknown = unknown.map(|at| format!("cbor: found unknown field at map element index {at}"));
+    match (unknown, validation) {
+        (Some(unknown), Validation::Strict) => Err(gvk.cannot_handle(&strict_error(&[unknown]))),
+        (unknown, validation) => {
+            Ok((value.to_string().into_bytes(), unknown.filter(|_| validation == Validation::Warn)))
+        }
+    }
 }
 
 /// The commonest complaint as Go's parser makes it.

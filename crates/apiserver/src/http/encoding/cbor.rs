@@ -5,9 +5,10 @@ use api::{
     Value,
     codec::{
         cbor,
-        decode::{self, Gvk},
+        decode::{self, Gvk, Validation},
     },
     kind::Definition,
+    rules::url::query_pairs,
     schema,
     status::StatusError,
 };
@@ -47,10 +48,24 @@ pub fn stands_for(media_type: &str) -> Option<HeaderValue> {
     }
 }
 
-/// A body in CBOR as JSON. None at all is none in any encoding.
-pub fn as_json(body: &[u8], definition: &Definition) -> Result<Vec<u8>, StatusError> {
+/// A body in CBOR as JSON, with a warning of a field that nobody knows. None at all is none in any encoding. A patch is of no
+/// type, and custom objects are told of unknown fields when they are pruned.
+pub fn as_json(
+    body: &[u8],
+    definition: &Definition,
+    verb: &str,
+    query: &str,
+) -> Result<(Vec<u8>, Option<String>), StatusError> {
+    if body.is_empty() {
+        return Ok((Vec::new(), None));
+    }
     let Definition { group, version, kind, .. } = definition;
-    if body.is_empty() { Ok(Vec::new()) } else { decode::cbor_as_json(body, Gvk { group, version, kind }) }
+    let is_object = matches!(verb, "create" | "update") && !definition.is_custom();
+    let ty = if is_object { &definition.ty } else { &schema::Type::Any };
+    let asked = query_pairs(query).find(|(name, _)| name == "fieldValidation");
+    // A value that is none of them is refused where the options are read.
+    let validation = asked.and_then(|(_, value)| Validation::parse(&value).ok()).unwrap_or_default();
+    decode::cbor_as_json(ty, Gvk { group, version, kind }, body, validation)
 }
 
 /// An error about a body of an unknown format names CBOR among those that are known.

@@ -6,6 +6,7 @@ pub mod binary;
 pub mod cbor;
 pub mod pretty;
 mod yaml;
+mod yaml_text;
 
 use api::{
     codec::{self, protobuf},

@@ -1,32 +1,39 @@
-//! JSON text as YAML, piece by piece: no more of an answer is in memory than its longest string.
+//! JSON text as YAML, as upstream's library writes it: keys in its order, strings in the style that it chooses. The text comes in
+//! pieces; of a list no more is in memory than an item and what stands beside the items.
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Map,
-    Sequence,
-}
+use std::{cmp::Ordering, mem};
 
-/// A map or sequence that has begun.
-struct Level {
-    kind: Kind,
-    indent: usize,
-    /// Nothing is in it yet.
-    empty: bool,
-    /// Its first entry stands on the line on which it began.
-    inline: bool,
-}
+use json::{Key, Map, Value};
+
+use super::yaml_text::{Place, Writer};
+
+/// The fields whose items are written one by one.
+const LISTS: [&str; 2] = ["items", "rows"];
 
 /// Turns JSON into YAML in block style.
 #[derive(Default)]
 pub struct Transcoder {
-    levels: Vec<Level>,
-    /// The string or other scalar that is being read.
-    scalar: Vec<u8>,
+    /// The text that has been read and not yet been written.
+    text: Vec<u8>,
+    depth: usize,
     in_string: bool,
     escaped: bool,
-    /// A key of a map has been written, its value comes next.
-    after_key: bool,
-    out: Vec<u8>,
+    list: List,
+    /// Fields of the document that come behind its list.
+    later: Map,
+    out: Writer,
+}
+
+/// Where the document is with its list.
+#[derive(Default, Clone, Copy, PartialEq)]
+enum List {
+    #[default]
+    Before,
+    /// Its items are being read, and some are written.
+    In {
+        any: bool,
+    },
+    Behind,
 }
 
 impl Transcoder {
@@ -36,139 +43,189 @@ impl Transcoder {
             if self.in_string {
                 self.in_string = self.escaped || byte != b'"';
                 self.escaped = !self.escaped && byte == b'\\';
-                if self.in_string {
-                    self.scalar.push(byte);
-                } else {
-                    let text = std::mem::take(&mut self.scalar);
-                    self.value(&string(&text));
-                }
+                self.text.push(byte);
             } else {
                 self.structure(byte);
             }
         }
-        std::mem::take(&mut self.out)
+        self.out.take()
     }
 
     fn structure(&mut self, byte: u8) {
-        if matches!(byte, b',' | b'}' | b']' | b'\n') && !self.scalar.is_empty() {
-            let text = std::mem::take(&mut self.scalar);
-            self.value(&text);
-        }
         match byte {
             b'"' => self.in_string = true,
-            b'{' => self.open(Kind::Map),
-            b'[' => self.open(Kind::Sequence),
-            b'}' => self.close(b"{}"),
-            b']' => self.close(b"[]"),
-            b',' | b':' => {}
-            byte if byte.is_ascii_whitespace() => {}
-            byte => self.scalar.push(byte),
-        }
-    }
-
-    /// A key of a map, or a scalar value.
-    fn value(&mut self, text: &[u8]) {
-        let is_key = self.in_map() && !self.after_key;
-        self.begin();
-        self.out.extend_from_slice(text);
-        if is_key {
-            self.out.push(b':');
-            self.after_key = true;
-        } else if self.levels.is_empty() {
-            self.out.push(b'\n');
-        }
-    }
-
-    fn open(&mut self, kind: Kind) {
-        let (indent, inline) = match self.levels.last() {
-            None => (0, true),
-            // A sequence begins where the key stands that it belongs to.
-            Some(Level { kind: Kind::Map, indent, .. }) => (indent + if kind == Kind::Map { 2 } else { 0 }, false),
-            Some(Level { kind: Kind::Sequence, indent, .. }) => (indent + 2, true),
-        };
-        if !self.in_map() {
-            self.begin();
-        }
-        self.after_key = false;
-        self.levels.push(Level { kind, indent, empty: true, inline });
-    }
-
-    fn close(&mut self, empty: &[u8]) {
-        let Some(level) = self.levels.pop() else { return };
-        if level.empty {
-            if self.in_map() {
-                self.out.push(b' ');
-            }
-            self.out.extend_from_slice(empty);
-        }
-        if self.levels.is_empty() {
-            self.out.push(b'\n');
-        }
-    }
-
-    /// Writes the beginning of a key or a value: a space after its key, or its line.
-    fn begin(&mut self) {
-        if std::mem::take(&mut self.after_key) {
-            return self.out.push(b' ');
-        }
-        let Some(level) = self.levels.last_mut() else { return };
-        if !(std::mem::take(&mut level.empty) && level.inline) {
-            self.out.push(b'\n');
-            self.out.resize(self.out.len() + level.indent, b' ');
-        }
-        if level.kind == Kind::Sequence {
-            self.out.extend_from_slice(b"- ");
-        }
-    }
-
-    fn in_map(&self) -> bool {
-        self.levels.last().is_some_and(|level| level.kind == Kind::Map)
-    }
-}
-
-/// A string as a YAML scalar, from what stands between its quotes in JSON: as it is, where it means nothing else.
-fn string(json: &[u8]) -> Vec<u8> {
-    if is_plain(json) {
-        return json.to_vec();
-    }
-    let mut out = Vec::with_capacity(json.len() + 2);
-    out.push(b'"');
-    if json.is_ascii() && !json.contains(&0x7f) {
-        out.extend_from_slice(json);
-    } else {
-        for c in String::from_utf8_lossy(json).chars() {
-            match c {
-                // A character that JSON may have in a string and YAML may not is escaped.
-                '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => {
-                    out.extend_from_slice(format!("\\u{:04X}", u32::from(c)).as_bytes());
+            b'{' | b'[' => {
+                self.depth += 1;
+                if byte == b'[' && self.depth == 2 && self.list == List::Before && self.begin_list() {
+                    return;
                 }
-                c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+            b',' if self.depth == 2 && matches!(self.list, List::In { .. }) => return self.item(),
+            b'}' | b']' => {
+                self.depth = self.depth.saturating_sub(1);
+                if self.depth == 1 && matches!(self.list, List::In { .. }) {
+                    self.item();
+                    return self.end_list();
+                }
+                self.text.push(byte);
+                if self.depth == 0 {
+                    self.end();
+                }
+                return;
+            }
+            _ => {}
+        }
+        self.text.push(byte);
+    }
+
+    /// Whether the array that begins is the list of the document. The fields that sort before it are written.
+    fn begin_list(&mut self) -> bool {
+        let named = |name: &&str| self.text.ends_with(format!("\"{name}\":").as_bytes());
+        let Some(name) = LISTS.into_iter().find(named) else { return false };
+        let mut fields = mem::take(&mut self.text);
+        fields.truncate(fields.len() - name.len() - 3);
+        let fields = object(fields.strip_suffix(b",").unwrap_or(&fields), b"}");
+        let (before, later) = fields.into_iter().partition(|(own, _): &(Key, Value)| by_name(own, name).is_lt());
+        self.later = later;
+        self.fields(&before);
+        self.out.key(name, 0);
+        self.list = List::In { any: false };
+        true
+    }
+
+    /// An item of the list has been read.
+    fn item(&mut self) {
+        let text = mem::take(&mut self.text);
+        if text.trim_ascii().is_empty() {
+            return;
+        }
+        let item: Value = serde_json::from_slice(&text).unwrap_or_default();
+        self.out.dash(0);
+        value(&mut self.out, &item, 0, Place::Sequence);
+        self.list = List::In { any: true };
+    }
+
+    fn end_list(&mut self) {
+        if self.list == (List::In { any: false }) {
+            self.out.word("[]");
+        }
+        self.list = List::Behind;
+    }
+
+    /// The document has been read.
+    fn end(&mut self) {
+        let text = mem::take(&mut self.text);
+        match mem::take(&mut self.list) {
+            List::Behind => {
+                let mut later = mem::take(&mut self.later);
+                let text = text.strip_prefix(b",").unwrap_or(&text);
+                later.append(&mut object(&[b"{".as_slice(), text].concat(), b""));
+                self.fields(&later);
+            }
+            _ => {
+                let document: Value = serde_json::from_slice(&text).unwrap_or_default();
+                value(&mut self.out, &document, 0, Place::Document);
             }
         }
+        self.out.end();
     }
-    out.push(b'"');
-    out
+
+    fn fields(&mut self, map: &Map) {
+        if !map.is_empty() {
+            fields(&mut self.out, map, 0, Place::Document);
+        }
+    }
 }
 
-/// Words that YAML, or an older version of it, reads as something else than text.
-const WORDS: &[&str] = &["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+/// The fields in the text of an object, which lacks its end.
+fn object(text: &[u8], end: &[u8]) -> Map {
+    serde_json::from_slice::<Value>(&[text, end].concat())
+        .ok()
+        .and_then(|value| match value {
+            Value::Object(map) => Some(map),
+            _ => None,
+        })
+        .unwrap_or_default()
+}
 
-/// Whether text needs no quotes: it begins as no number does, and has nothing in it that YAML gives a meaning to.
-fn is_plain(text: &[u8]) -> bool {
-    let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_./-+=@".contains(&byte);
-    let between = |at: usize, byte: u8| match (byte, text.get(at + 1)) {
-        (b' ', Some(_)) => true,
-        (b':', Some(next)) => *next != b' ',
-        _ => usual(byte),
+fn value(out: &mut Writer, value: &Value, indent: usize, place: Place) {
+    match value {
+        Value::Object(map) if map.is_empty() => out.word("{}"),
+        Value::Array(items) if items.is_empty() => out.word("[]"),
+        Value::Object(map) => fields(out, map, if place == Place::Document { 0 } else { indent + 2 }, place),
+        Value::Array(items) => {
+            // A sequence begins where the key stands that it belongs to.
+            let indent = if place == Place::Sequence { indent + 2 } else { indent };
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 || place == Place::Mapping {
+                    out.line(indent);
+                }
+                out.dash_here();
+                self::value(out, item, indent, Place::Sequence);
+            }
+        }
+        Value::String(text) => out.text(text, indent + 2),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => out.word(&general(float)),
+            None => out.word(&number.to_string()),
+        },
+        Value::Bool(value) => out.word(if *value { "true" } else { "false" }),
+        Value::Null => out.word("null"),
+    }
+}
+
+fn fields(out: &mut Writer, map: &Map, indent: usize, place: Place) {
+    let mut sorted: Vec<_> = map.iter().collect();
+    sorted.sort_by(|(a, _), (b, _)| by_name(a, b));
+    for (at, (name, of)) in sorted.into_iter().enumerate() {
+        // The first field stands behind the dash of its sequence.
+        if at > 0 || place != Place::Sequence {
+            out.line(indent);
+        }
+        out.key_here(name, indent);
+        value(out, of, indent, Place::Mapping);
+    }
+}
+
+/// The order of keys: letters behind everything else, numbers by their value.
+fn by_name(a: &str, b: &str) -> Ordering {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) else { return a.len().cmp(&b.len()) };
+    let (one, other) = (a[at], b[at]);
+    match (one.is_alphabetic(), other.is_alphabetic()) {
+        (true, true) => return one.cmp(&other),
+        (true, false) => return Ordering::Greater,
+        (false, true) => return Ordering::Less,
+        (false, false) => {}
+    }
+    // A zero within a number counts as a digit of it.
+    let mut digits_before = a[..at].iter().rev().take_while(|c| c.is_ascii_digit());
+    let within = (one == '0' || other == '0') && digits_before.any(|c| *c != '0');
+    let number = |text: &[char]| {
+        let digits = text[at..].iter().map_while(|c| c.to_digit(10));
+        digits.fold((i64::from(within), 0), |(number, length), digit| {
+            (number.wrapping_mul(10).wrapping_add(digit.into()), length + 1)
+        })
     };
-    text.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'/')
-        && text.iter().enumerate().all(|(at, byte)| between(at, *byte))
-        && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
+    number(&a).cmp(&number(&b)).then(one.cmp(&other))
+}
+
+/// A number as Go's `%g` writes it, with as few digits as it needs.
+fn general(value: f64) -> String {
+    let text = format!("{value:e}");
+    let Some((digits, exponent)) = text.split_once('e') else { return text };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => format!("{value}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use json::{Value, json};
+    use json::json;
 
     use super::*;
 
@@ -176,50 +233,112 @@ mod tests {
         String::from_utf8(Transcoder::default().push(json.as_bytes())).unwrap()
     }
 
-    #[test]
-    fn blocks_are_written_as_people_write_them() {
-        let given = r#"{"kind":"Pod","metadata":{"labels":{},"name":"web"},"spec":{"containers":[{"args":["a","b"],"image":"nginx:1.25"},
-            {"env":[],"ports":[[1,2],[]]}],"dns":true}}"#;
-        let expected = "kind: Pod\nmetadata:\n  labels: {}\n  name: web\nspec:\n  containers:\n  - args:\n    - a\n    - b\n    \
-            image: nginx:1.25\n  - env: []\n    ports:\n    - - 1\n      - 2\n    - []\n  dns: true\n";
+    /// However the text is cut, the same comes out.
+    fn check(given: &str, expected: &str) {
         assert_eq!(yaml(given), expected);
         for cut in 0..given.len() {
             let mut pieces = Transcoder::default();
             let mut out = pieces.push(&given.as_bytes()[..cut]);
             out.extend(pieces.push(&given.as_bytes()[cut..]));
-            assert_eq!(out, expected.as_bytes(), "cut at {cut}");
+            assert_eq!(String::from_utf8(out).unwrap(), expected, "cut at {cut}");
         }
     }
 
     #[test]
-    fn text_stays_text() {
-        for (text, expected) in [
-            ("Always", "Always"),
-            ("two words", "two words"),
-            ("/var/lib", "/var/lib"),
-            ("", r#""""#),
-            ("yes", r#""yes""#),
-            ("Null", r#""Null""#),
-            ("1", r#""1""#),
-            ("0x1f", r#""0x1f""#),
-            ("-", r#""-""#),
-            ("2001-01-01T00:00:00Z", r#""2001-01-01T00:00:00Z""#),
-            ("key: value", r#""key: value""#),
-            ("a #comment", r#""a #comment""#),
-            ("end:", r#""end:""#),
-            ("end ", r#""end ""#),
-            ("two\nlines", r#""two\nlines""#),
-            ("\u{7f}\u{85}ü", r#""\u007F\u0085ü""#),
-        ] {
-            assert_eq!(yaml(&json!({"a": text}).to_string()), format!("a: {expected}\n"));
-        }
+    fn blocks_are_written_in_the_order_of_their_keys() {
+        check(
+            r#"{"kind":"Pod","metadata":{"labels":{},"name":"web"},"spec":{"containers":[{"image":"nginx:1.25","args":["a","b"]},
+            {"ports":[[1,2],[]],"env":[]}],"dns":true}}"#,
+            "kind: Pod\nmetadata:\n  labels: {}\n  name: web\nspec:\n  containers:\n  - args:\n    - a\n    - b\n    \
+             image: nginx:1.25\n  - env: []\n    ports:\n    - - 1\n      - 2\n    - []\n  dns: true\n",
+        );
+    }
+
+    #[test]
+    fn lists_are_written_item_by_item() {
+        check(
+            r#"{"kind":"L","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"b":"\"items\":[","a":[1]},[2],3]}"#,
+            "apiVersion: v1\nitems:\n- a:\n  - 1\n  b: '\"items\":['\n- - 2\n- 3\nkind: L\nmetadata:\n  resourceVersion: \"7\"\n",
+        );
+        check(
+            r#"{"apiVersion":"a/v1","items":[],"kind":"L","metadata":{"remainingItemCount":1}}"#,
+            "apiVersion: a/v1\nitems: []\nkind: L\nmetadata:\n  remainingItemCount: 1\n",
+        );
+        check(
+            r#"{"kind":"Table","columnDefinitions":[{"name":"Name"}],"rows":[{"cells":["a",null,1.5]}]}"#,
+            "columnDefinitions:\n- name: Name\nkind: Table\nrows:\n- cells:\n  - a\n  - null\n  - 1.5\n",
+        );
+        check(r#"{"items":[1]}"#, "items:\n- 1\n");
+    }
+
+    #[test]
+    fn keys_have_their_order() {
+        let mut names = ["b", "a10", "a9", "a", "0", "B", ".", "f:x", "f:1", "a01", "a1"];
+        names.sort_by(|a, b| by_name(a, b));
+        assert_eq!(names, [".", "0", "B", "a", "a1", "a01", "a9", "a10", "b", "f:1", "f:x"]);
+    }
+
+    #[test]
+    fn numbers_are_gos() {
+        check(
+            "{\"numbers\":[0,-1,1.5,1e+300,0.00001,1234567.5,18446744073709551615]}",
+            "numbers:\n- 0\n- -1\n- 1.5\n- 1e+300\n- 1e-05\n- 1.2345675e+06\n- 18446744073709551615\n",
+        );
     }
 
     #[test]
     fn what_is_written_reads_the_same() {
-        let texts =
-            ["x", "y", "- a", "{}", "[1]", "'", "\"", "\\", "a\tb", "é\u{1F600}", "%", "!x", "&a", "*a", "|", ">", "?"];
-        let value = json!({"texts": texts, "true": true, "numbers": [0, -1, 1.5, 1e300], "null": null, "k: v": {"": [[[]], {}]}});
+        let long = "words that go on ".repeat(20);
+        let texts = [
+            "x",
+            "y",
+            "- a",
+            "{}",
+            "[1]",
+            "'",
+            "\"",
+            "\\",
+            "a\tb",
+            "é\u{1F600}",
+            "%",
+            "!x",
+            "&a",
+            "*a",
+            "|",
+            ">",
+            "?",
+            "a: b",
+            "a #b",
+            "one\ntwo\n",
+            "one\n\ntwo",
+            " lead\nx",
+            "\n",
+            "\n\n",
+            "tail\n\n",
+            "x \ny",
+            "it's: so",
+            "1_000",
+            "0x1f",
+            "12:30",
+            "~",
+            "<<",
+            "",
+            " ",
+            "a ",
+            "---",
+            "...",
+            ":x",
+            "x:",
+            "-",
+            "=",
+            "\u{7f}\u{85}ü",
+            "a\u{2028}b",
+            "<a&b>",
+            "2001-01-01",
+            &long,
+        ];
+        let deep = json!({"": [[[]], {}], "k".repeat(200): {"a": 1, "b": [2]}, "true": {"12": "a"}});
+        let value = json!({"texts": texts.as_slice(), "numbers": [0, -1, 1.5, 1e300], "null": null, "k: v": deep, "nested": [[texts.as_slice()]]});
         let back: Value = serde_saphyr::from_str(&yaml(&value.to_string())).unwrap();
         assert_eq!(back, value);
         assert_eq!(yaml("[]"), "[]\n");
