@@ -355,8 +355,13 @@ mod tests {
         let expected = json!({"status": {"allocatable": {"cpu": "2", "example.com/dongle": null}}});
         assert_eq!(change(&before, &status(json!({"cpu": "2"}))), expected);
         assert_eq!(change(&before, &before)["status"]["allocatable"]["example.com/dongle"], "4");
-        let addresses = json!([{"type": "InternalIP", "address": "192.0.2.1"}, {"type": "InternalIP", "address": "2001:db8::1"}]);
+        let addresses =
+            json!([{"type": "InternalIP", "address": "192.0.2.1"}, {"type": "InternalIP", "address": "2001:db8::1"}]);
         let two: NodeStatus = json::from_value(json!({"addresses": addresses})).unwrap();
-        assert_eq!(change(&two, &two)["status"]["addresses"][2], json!({"$patch": "replace"}), "none is taken for another");
+        assert_eq!(
+            change(&two, &two)["status"]["addresses"][2],
+            json!({"$patch": "replace"}),
+            "none is taken for another"
+        );
     }
 }
