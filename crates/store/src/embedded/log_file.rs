@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::disk::DiskFile;
+use super::{disk::DiskFile, reserve};
 
 /// The greatest alignment in memory that devices want for direct writes.
 const ALIGNMENT: usize = 4096;
@@ -91,12 +91,17 @@ impl DiskFile for LogFile {
         if grows {
             out[padded..].fill(0);
         }
-        // On a nearly full disk there may be room for the bytes alone.
-        if grows && self.file.write_all_at(out, begin).is_ok() {
-            self.allocated = needed + ROOM as u64;
-        } else {
-            self.file.write_all_at(&out[..padded], begin)?;
-            self.allocated = self.allocated.max(needed);
+        let whole = if grows { out.len() } else { padded };
+        match self.file.write_all_at(&out[..whole], begin) {
+            // On a nearly full disk there may be room for the bytes alone.
+            Err(error) if grows && reserve::is_full(&error) => {
+                self.file.write_all_at(&out[..padded], begin)?;
+                self.allocated = self.allocated.max(needed);
+            }
+            written => {
+                written?;
+                self.allocated = self.allocated.max(begin + whole as u64);
+            }
         }
         self.len += bytes.len() as u64;
         self.tail.clear();
