@@ -52,7 +52,13 @@ pub fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
 /// The value at a place in an object: names, each behind a slash (`/spec/nodeName`). Nothing is unescaped and nothing is
 /// allocated, unlike with a JSON pointer: the paths are the program's own.
 pub fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('/').skip(1).try_fold(object, |value, field| value.get(field))
+    let (mut value, mut rest) = (object, path);
+    while let Some(behind) = rest.strip_prefix('/') {
+        let end = behind.bytes().position(|byte| byte == b'/').unwrap_or(behind.len());
+        value = value.get(&behind[..end])?;
+        rest = &behind[end..];
+    }
+    Some(value)
 }
 
 /// The text, number or flag at a place in an object; empty when there is none.

@@ -1,18 +1,22 @@
-//! The allocator: mimalloc, without huge pages.
+//! The allocator: mimalloc, without huge pages, and soon giving back what it does not need.
 //!
 //! It asks the kernel for huge pages where the kernel gives them on request, which makes an idle process half as large
-//! again. It reads its settings from the environment before `main` begins, so a process that stays starts itself once more.
+//! again. And it gives memory back when it is next used after a second, which after a burst of work may be never: with a
+//! tenth of that the burst itself gives most of it back, and each request costs the same. It reads its settings from the
+//! environment before `main` begins, so a process that stays starts itself once more.
 
-use std::{ffi::OsStr, os::unix::process::CommandExt, process::Command};
+use std::{os::unix::process::CommandExt, process::Command};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const SETTING: &str = "MIMALLOC_ALLOW_THP";
+/// The delay is in milliseconds.
+const SETTINGS: [(&str, &str); 2] = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "100")];
 
-/// Makes sure that this process runs without huge pages; returns when it does. A value that the user set is left alone.
+/// Makes sure that this process runs with these settings; returns when it does. A value that the user set is left alone.
 pub fn settle() {
-    if std::env::var_os(SETTING).is_some() {
+    let missing: Vec<_> = SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()).collect();
+    if missing.is_empty() {
         return;
     }
     let Ok(binary) = std::env::current_exe() else { return };
@@ -22,6 +26,6 @@ pub fn settle() {
         again.arg0(name);
     }
     // Only a failure returns, and then this process goes on as it is: larger, but right.
-    let error = again.args(args).env(SETTING, OsStr::new("0")).exec();
-    eprintln!("skiff: cannot start again without huge pages: {error}");
+    let error = again.args(args).envs(missing).exec();
+    eprintln!("skiff: cannot start again with settings of the allocator: {error}");
 }

@@ -138,6 +138,8 @@ pub struct Kind<T: 'static> {
     /// Brings an object into a form that its type can hold, where the type is stricter than the API.
     pub fit: Option<fn(&mut Value)>,
     pub default: Option<fn(&mut T)>,
+    /// The same in its JSON, after those of its type: what would be dear to decode for a few fields.
+    pub default_in_place: Option<fn(&mut Value)>,
     /// Its defaults are fields of the spec that follow from others there: an object whose spec is as it was has them.
     pub default_within_spec: bool,
     /// Its validation and warnings ask nothing about labels, finalizers, owners and field managers: an object in which
@@ -203,6 +205,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         generation: Generation::None,
         fit: None,
         default: None,
+        default_in_place: None,
         default_within_spec: false,
         indifferent_to_labels: false,
         validate: None,

@@ -242,16 +242,20 @@ where
         if let Some(fit) = self.kind.fit {
             fit(object);
         }
-        let Some(default) = self.kind.default else { return };
-        // A part that the typed form leaves out goes around it.
-        let managers = entries::take(object);
-        if let Ok(mut typed) = object::decode::<T>(object) {
-            default(&mut typed);
-            if let Ok(value) = json::to_value(typed) {
-                *object = value;
+        if let Some(default) = self.kind.default {
+            // A part that the typed form leaves out goes around it.
+            let managers = entries::take(object);
+            if let Ok(mut typed) = object::decode::<T>(object) {
+                default(&mut typed);
+                if let Ok(value) = json::to_value(typed) {
+                    *object = value;
+                }
             }
+            entries::put(object, managers.unwrap_or_default());
         }
-        entries::put(object, managers.unwrap_or_default());
+        if let Some(default) = self.kind.default_in_place {
+            default(object);
+        }
     }
 
     fn default_changed(&self, object: &mut Value, old: &Value) {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::kind::cell;
 use crate::kind::{Generation, Kind, age, col, flag, int, name};
-use crate::kinds::pod::gated;
+use crate::kinds::pod::{defaults, gated};
 use crate::kinds::workload::{self, Workload};
 use crate::kinds::{job, rollout};
 use crate::rules::cron::{Schedule, time_zone};
@@ -22,6 +22,7 @@ pub const CRON_JOB: Kind<CronJob> = Kind {
     status: true,
     generation: Generation::CountsChangesOf("spec"),
     default: Some(default),
+    default_in_place: Some(|object| defaults::template_at(object, &["spec", "jobTemplate", "spec", "template"])),
     validate: Some(validate),
     validate_create: Some(validate_create),
     validate_update: Some(|new, old, _| validate_update(new, old)),

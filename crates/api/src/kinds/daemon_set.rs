@@ -18,6 +18,7 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     gated_texts: gated::TEXTS_OF_TEMPLATE,
     short: &["ds"],
     default: Some(default),
+    default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     default_within_spec: true,
     validate: Some(validate),
     prepare_create: Some(|set| note_template(set, 0)),
@@ -85,7 +86,6 @@ fn default(set: &mut DaemonSet) {
         rolling.max_surge.get_or_insert(IntOrString::Int(0));
     }
     spec.revision_history_limit.get_or_insert(10);
-    defaults::template(&mut spec.template);
 }
 
 fn validate(set: &DaemonSet) -> Errors {

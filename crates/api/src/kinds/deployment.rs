@@ -18,6 +18,7 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
     status_metadata: StatusMetadata::KeepsLabels,
     scale: Some(workload::SCALE),
     default: Some(default),
+    default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     default_within_spec: true,
     validate: Some(validate),
     columns: &[
@@ -55,7 +56,6 @@ fn default(deployment: &mut Deployment) {
     }
     spec.revision_history_limit.get_or_insert(10);
     spec.progress_deadline_seconds.get_or_insert(600);
-    defaults::template(&mut spec.template);
 }
 
 fn validate(deployment: &Deployment) -> Errors {

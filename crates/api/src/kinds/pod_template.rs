@@ -13,11 +13,7 @@ pub const POD_TEMPLATE: Kind<PodTemplate> = Kind {
     gated: gated::OF_POD_TEMPLATE,
     gated_texts: gated::TEXTS_OF_POD_TEMPLATE,
     generation: Generation::CountsChangesOf("template"),
-    default: Some(|object| {
-        if let Some(template) = &mut object.template {
-            defaults::template(template);
-        }
-    }),
+    default_in_place: Some(|object| defaults::template_at(object, &["template"])),
     validate: Some(|object| {
         let template = object.template.as_ref();
         template.map(|t| validate_template(t, &Path::new("template"))).unwrap_or_default()

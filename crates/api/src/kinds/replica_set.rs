@@ -16,6 +16,7 @@ pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     short: &["rs"],
     scale: Some(workload::SCALE),
     default: Some(default),
+    default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     default_within_spec: true,
     validate: Some(validate),
     columns: ReplicaSet::COLUMNS,
@@ -39,7 +40,7 @@ impl Workload for ReplicaSet {
 fn default(set: &mut ReplicaSet) {
     let spec = set.spec.get_or_insert_default();
     spec.replicas.get_or_insert(1);
-    defaults::template(spec.template.get_or_insert_default());
+    spec.template.get_or_insert_default();
 }
 
 fn validate(set: &ReplicaSet) -> Errors {

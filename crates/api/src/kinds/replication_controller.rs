@@ -19,6 +19,7 @@ pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     scale: Some(workload::SCALE),
     storage_prefix: Some("controllers"),
     default: Some(default),
+    default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     validate: Some(validate),
     columns: ReplicationController::COLUMNS,
     field_labels: &[label("status.replicas", |o| field_text(o, &["status", "replicas"]))],
@@ -48,7 +49,6 @@ fn default(controller: &mut ReplicationController) {
     let spec = controller.spec.get_or_insert_default();
     spec.replicas.get_or_insert(1);
     if let Some(template) = &mut spec.template {
-        defaults::template(template);
         let labels = template.metadata.as_ref().and_then(|m| m.labels.clone());
         if let Some(labels) = labels {
             if spec.selector.as_ref().is_none_or(|s| s.is_empty()) {

@@ -31,6 +31,7 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
         }
     }),
     default: Some(default),
+    default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     default_within_spec: true,
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
@@ -68,7 +69,6 @@ fn default(set: &mut StatefulSet) {
     spec.replicas.get_or_insert(1);
     spec.revision_history_limit.get_or_insert(10);
     spec.volume_claim_templates.iter_mut().flatten().for_each(persistent_volume_claim::default);
-    defaults::template(&mut spec.template);
 }
 
 fn validate(set: &StatefulSet) -> Errors {

@@ -118,6 +118,8 @@ pub enum Zero {
 #[derive(Debug)]
 pub struct Field {
     pub name: json::Key,
+    /// The field's name in managed fields: `f:` and its own. Every create asks for it once a field.
+    pub element: json::Key,
     /// Its place among the fields of the object when they are written.
     pub place: u16,
     pub ty: Type,
@@ -136,9 +138,10 @@ pub struct Field {
 
 impl Field {
     pub fn new(name: &str, ty: Type) -> Self {
-        let (name, merge_key) = (json::Key::of(name), "".into());
+        let (element, merge_key) = (json::Key::joined("f:", name), "".into());
         Field {
-            name,
+            name: json::Key::of(name),
+            element,
             place: 0,
             ty,
             zero: Zero::Keep,
@@ -338,6 +341,7 @@ fn parse_field(line: &'static str) -> Field {
     let has = |wanted: &str| strategies.split(',').any(|s| s == wanted);
     Field {
         name: json::Key::fixed(name),
+        element: json::Key::joined("f:", name),
         place: 0,
         ty: parse_type(code),
         zero: match zero {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use json::{Key, Map, Value};
 
 use crate::{
-    schema::{List, ListKind, Object, Type, Zero},
+    schema::{Field, List, ListKind, Object, Type, Zero},
     write::field_set::{self, Set, element, tie},
 };
 
@@ -32,13 +32,18 @@ fn shape<'t>(ty: &'t Type, values: [Option<&Value>; 2]) -> Shape<'t> {
     }
 }
 
-/// The type of an entry, and whether the schema names it.
-fn entry<'t>(ty: &'t Type, name: &str) -> (&'t Type, bool) {
+/// The type of an entry, and the field that it is where the schema names it.
+fn entry<'t>(ty: &'t Type, name: &str) -> (&'t Type, Option<&'t Field>) {
     match ty {
-        Type::Object(object) => object.field(name).map_or((&Type::Any, false), |f| (&f.ty, true)),
-        Type::Map(map) => (&map.values, false),
-        _ => (&Type::Any, false),
+        Type::Object(object) => object.field(name).map_or((&Type::Any, None), |field| (&field.ty, Some(field))),
+        Type::Map(map) => (&map.values, None),
+        _ => (&Type::Any, None),
     }
+}
+
+/// The name of an entry in managed fields.
+fn element_of(field: Option<&Field>, name: &Key) -> Key {
+    field.map_or_else(|| Key::joined("f:", name), |field| field.element.clone())
 }
 
 fn leaf() -> Option<Value> {
@@ -53,9 +58,9 @@ pub fn fields_of(ty: &Type, value: &Value) -> Set {
             for (name, child) in value.as_object().into_iter().flatten() {
                 let (inner, named) = entry(ty, name);
                 let empty = child.is_null() || child.as_object().is_some_and(Map::is_empty);
-                let member = !named || empty || matches!(shape(inner, [Some(child), None]), Shape::Leaf);
+                let member = named.is_none() || empty || matches!(shape(inner, [Some(child), None]), Shape::Leaf);
                 if let Some(node) = tie(fields_of(inner, child), member) {
-                    set.insert(Key::joined("f:", name), node);
+                    set.insert(element_of(named, name), node);
                 }
             }
         }
@@ -90,10 +95,8 @@ impl Difference {
         field_set::subtract_tree(&mut self.removed, path);
     }
 
+    /// Adds what is different in a child; both states are known to be.
     fn child(&mut self, element: impl FnOnce() -> Key, ty: &Type, old: Option<&Value>, new: Option<&Value>) {
-        if old == new {
-            return;
-        }
         let (changed, removed) = compare_node(ty, old, new);
         match (changed, removed) {
             (None, None) => {}
@@ -162,7 +165,10 @@ fn compare_maps(ty: &Type, old: Option<&Map>, new: Option<&Map>) -> Difference {
         if after.is_some() {
             new.next();
         }
-        difference.child(|| Key::joined("f:", name), entry(ty, name).0, before, after);
+        if before != after {
+            let (inner, named) = entry(ty, name);
+            difference.child(|| element_of(named, name), inner, before, after);
+        }
     }
 }
 
@@ -174,7 +180,9 @@ fn compare_lists(list: &List, old: Option<&Value>, new: Option<&Value>) -> Diffe
     for item in new.into_iter().flatten() {
         let key = element(list, item);
         let was = before.remove(&key);
-        difference.child(|| Key::from(key), &list.items, was, Some(item));
+        if was != Some(item) {
+            difference.child(|| Key::from(key), &list.items, was, Some(item));
+        }
     }
     for (key, item) in before {
         difference.child(|| Key::from(key), &list.items, Some(item), None);

@@ -12,10 +12,12 @@ use std::{
 
 use bytes::Bytes;
 
+use super::edits;
 use crate::{Entry, Revision};
 
-/// The version that this code writes, and the newest that it reads. Version 1 had no name of the store in its files.
-pub const FORMAT: u32 = 2;
+/// The version that this code writes, and the newest that it reads. Version 1 had no name of the store in its files,
+/// and only version 3 has [`Record::Change`].
+pub const FORMAT: u32 = 3;
 
 const MAGIC: &[u8; 8] = b"skiffsto";
 const FIRST_FILE_HEADER: usize = 28;
@@ -26,6 +28,8 @@ pub(super) const FRAME_HEADER: usize = 28;
 const MAX_PAYLOAD: usize = 256 << 20;
 const RECORD_HEADER: usize = 33;
 const SECTOR: u64 = 512;
+/// One large value must not hold memory for good.
+const EDITS_KEPT: usize = 64 << 10;
 
 /// The role of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,14 @@ pub(super) enum Role {
 pub(super) enum Record {
     Put {
         entry: Entry,
+        expires_ms: u64,
+    },
+    /// A put, told by what is different from the key's state at the revision `base`.
+    Change {
+        key: Arc<str>,
+        edits: Vec<u8>,
+        base: Revision,
+        revision: Revision,
         expires_ms: u64,
     },
     Delete {
@@ -57,6 +69,7 @@ pub(super) enum Record {
 /// A file's header as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileHeader {
+    pub version: u32,
     pub base: Revision,
     /// The store that the file belongs to; files of version 1 do not say.
     pub store: Option<u64>,
@@ -103,7 +116,7 @@ pub(super) fn parse_file_header(bytes: &[u8], role: Role) -> Result<FileHeader, 
     if crc32c::crc32c(&bytes[..len - 4]) != u32_at(bytes, len - 4) || u32_at(bytes, 12) != role as u32 {
         return Err(HeaderFault::Damaged);
     }
-    Ok(FileHeader { base: u64_at(bytes, 16), store: (version > 1).then(|| u64_at(bytes, 24)), len })
+    Ok(FileHeader { version, base: u64_at(bytes, 16), store: (version > 1).then(|| u64_at(bytes, 24)), len })
 }
 
 /// Builds one frame in a reused buffer.
@@ -111,13 +124,15 @@ pub(super) fn parse_file_header(bytes: &[u8], role: Role) -> Result<FileHeader, 
 pub(super) struct FrameBuilder {
     buffer: Vec<u8>,
     records: u32,
+    edits: Vec<u8>,
+    folded: u64,
 }
 
 impl FrameBuilder {
     pub fn clear(&mut self) {
         self.buffer.clear();
         self.buffer.resize(FRAME_HEADER, 0);
-        self.records = 0;
+        (self.records, self.folded) = (0, 0);
         // One huge batch must not hold its memory for good.
         self.buffer.shrink_to(1 << 20);
     }
@@ -132,6 +147,25 @@ impl FrameBuilder {
 
     pub fn put(&mut self, entry: &Entry, expires_ms: u64) {
         self.record(1, &entry.key, &entry.value, [entry.created, entry.modified, expires_ms]);
+    }
+
+    /// A put over a state of the key that whoever reads the frame has read before it, in as few bytes as that allows.
+    pub fn put_over(&mut self, before: &Entry, entry: &Entry, expires_ms: u64) {
+        let mut edits = std::mem::take(&mut self.edits);
+        edits.clear();
+        if edits::between(&before.value, &entry.value, &mut edits) {
+            self.record(5, &entry.key, &edits, [before.modified, entry.modified, expires_ms]);
+            self.folded += (entry.value.len() - edits.len()) as u64;
+        } else {
+            self.put(entry, expires_ms);
+        }
+        edits.shrink_to(EDITS_KEPT);
+        self.edits = edits;
+    }
+
+    /// By how many bytes the values are longer than what is told of them.
+    pub fn folded(&self) -> u64 {
+        self.folded
     }
 
     pub fn delete(&mut self, key: &str, revision: Revision) {
@@ -273,6 +307,7 @@ fn parse_records(mut payload: &[u8], count: u32) -> Option<Vec<Record>> {
             2 => Record::Delete { key, revision: modified },
             3 => Record::Compact { revision: modified },
             4 => Record::End { entries: modified },
+            5 => Record::Change { key, edits: body[key_len..].to_vec(), base: created, revision: modified, expires_ms },
             _ => return None,
         });
         payload = &payload[RECORD_HEADER + key_len + value_len..];
@@ -398,15 +433,15 @@ mod tests {
     #[test]
     fn file_headers() {
         let header = file_header(Role::Log, 7, 42);
-        let expected = FileHeader { base: 7, store: Some(42), len: FILE_HEADER };
+        let expected = FileHeader { version: FORMAT, base: 7, store: Some(42), len: FILE_HEADER };
         assert_eq!(parse_file_header(&header, Role::Log), Ok(expected));
         assert_eq!(parse_file_header(&header, Role::Snapshot), Err(HeaderFault::Damaged));
         for cut in 0..header.len() {
             assert_eq!(parse_file_header(&header[..cut], Role::Log), Err(HeaderFault::Short), "{cut} bytes");
         }
         let mut newer = header;
-        newer[8] = 3;
-        assert_eq!(parse_file_header(&newer, Role::Log), Err(HeaderFault::Newer(3)));
+        newer[8] = 4;
+        assert_eq!(parse_file_header(&newer, Role::Log), Err(HeaderFault::Newer(4)));
     }
 
     #[test]
@@ -414,7 +449,7 @@ mod tests {
         let mut first = [&MAGIC[..], &1u32.to_le_bytes(), &1u32.to_le_bytes(), &7u64.to_le_bytes()].concat();
         first.extend_from_slice(&crc32c::crc32c(&first).to_le_bytes());
         first.extend_from_slice(b"a frame");
-        let expected = FileHeader { base: 7, store: None, len: FIRST_FILE_HEADER };
+        let expected = FileHeader { version: 1, base: 7, store: None, len: FIRST_FILE_HEADER };
         assert_eq!(parse_file_header(&first, Role::Log), Ok(expected));
     }
 }

@@ -1,5 +1,9 @@
 //! The file that a log segment is appended to, written past the page cache where the file system allows it.
 //!
+//! It is opened so that a write returns when its bytes, and the length that shows them, are durable (`O_DSYNC`, what
+//! `fdatasync` behind the write would give): one system call and one wait instead of two, and on disks that can write a
+//! block through their cache no flush of that cache.
+//!
 //! Through the page cache each sync writes whole pages: a heartbeat of a few hundred bytes would cost 4 KiB, and on file
 //! systems with large folios more. Written directly it costs the sectors that it touches. And a file that grows with
 //! each write has its new size written to the file system's journal each time, so it grows by a stretch of zeros now and
@@ -12,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::disk::DiskFile;
+use super::{disk::DiskFile, reserve};
 
 /// The greatest alignment in memory that devices want for direct writes.
 const ALIGNMENT: usize = 4096;
@@ -32,20 +36,25 @@ pub(super) struct LogFile {
     /// The content of the last block, when it is not full.
     tail: Vec<u8>,
     buffer: Aligned,
+    /// Something was done to the file that is not a write.
+    unsynced: bool,
 }
 
 impl LogFile {
-    /// Opens an existing file to write on behind its first `len` bytes.
+    /// Opens an existing file to write on behind its first `len` bytes, which are durable then: a process that was killed
+    /// in the middle of a write may have left them in memory only.
     pub fn open(path: &Path, len: u64) -> io::Result<Self> {
-        let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path);
+        let durable = |flags| OpenOptions::new().read(true).write(true).custom_flags(libc::O_DSYNC | flags).open(path);
+        let direct = durable(libc::O_DIRECT);
         let mut buffer = Aligned::default();
         let block = direct.as_ref().ok().and_then(|file| block_size(file, &mut buffer));
         let (file, block) = match (direct, block) {
             (Ok(file), Some(block)) => (file, block),
-            _ => (OpenOptions::new().read(true).write(true).open(path)?, 1),
+            _ => (durable(0)?, 1),
         };
+        file.sync_data()?;
         let (allocated, tail) = (file.metadata()?.len(), read_tail(path, len, block)?);
-        Ok(LogFile { path: path.to_owned(), file, len, allocated, block, tail, buffer })
+        Ok(LogFile { path: path.to_owned(), file, len, allocated, block, tail, buffer, unsynced: false })
     }
 }
 
@@ -82,12 +91,17 @@ impl DiskFile for LogFile {
         if grows {
             out[padded..].fill(0);
         }
-        // On a nearly full disk there may be room for the bytes alone.
-        if grows && self.file.write_all_at(out, begin).is_ok() {
-            self.allocated = needed + ROOM as u64;
-        } else {
-            self.file.write_all_at(&out[..padded], begin)?;
-            self.allocated = self.allocated.max(needed);
+        let whole = if grows { out.len() } else { padded };
+        match self.file.write_all_at(&out[..whole], begin) {
+            // On a nearly full disk there may be room for the bytes alone.
+            Err(error) if grows && reserve::is_full(&error) => {
+                self.file.write_all_at(&out[..padded], begin)?;
+                self.allocated = self.allocated.max(needed);
+            }
+            written => {
+                written?;
+                self.allocated = self.allocated.max(begin + whole as u64);
+            }
         }
         self.len += bytes.len() as u64;
         self.tail.clear();
@@ -97,6 +111,7 @@ impl DiskFile for LogFile {
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.unsynced = true;
         self.file.set_len(len)?;
         self.allocated = len;
         if len != self.len {
@@ -107,7 +122,11 @@ impl DiskFile for LogFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()
+        if self.unsynced {
+            self.file.sync_data()?;
+            self.unsynced = false;
+        }
+        Ok(())
     }
 }
 

@@ -1,12 +1,13 @@
 //! The embedded store: an append-only log, snapshots and an index in memory, in one folder.
 //!
-//! Commits queue for one writer thread, which makes all that wait durable with one write and one `fdatasync`
+//! Commits queue for one writer thread, which makes all that wait durable with one write and one sync
 //! ([`writer`]), then applies them to the index ([`Index`]), wakes the watchers ([`Hub`]) and answers. Reads take
 //! the index's read lock and nothing else. In the background a snapshot replaces the log when that has grown as
 //! large as the data. A full disk refuses writes until there is room ([`reserve`]); a log that can neither be written
 //! nor put back stops the process. The files that must be there when the store opens are written down ([`manifest`]).
 
 pub mod disk;
+mod edits;
 mod expiry;
 mod files;
 pub mod folder;
@@ -39,7 +40,7 @@ use self::{
     folder::Folder,
     manifest::Manifest,
     memory::Memory,
-    writer::{Request, Writer},
+    writer::{Begun, Request, Writer},
 };
 pub use crate::index::Figures;
 use crate::{
@@ -167,7 +168,8 @@ impl Embedded {
             snapshot_running: AtomicBool::new(false),
             snapshot_thread: Mutex::new(None),
         });
-        let writer = Writer::new(shared.clone(), file, logs, loaded.log_bytes);
+        let begun = Begun { logs, format: loaded.format, bytes: loaded.log_bytes, folded: loaded.folded_bytes };
+        let writer = Writer::new(shared.clone(), file, begun);
         let thread = if inline {
             *shared.inline.lock() = Some(writer);
             None

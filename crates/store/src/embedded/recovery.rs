@@ -12,10 +12,12 @@ use std::{
 
 use super::{
     disk::Disk,
+    edits,
     files::{Files, log_name, snapshot_name},
     frame::{self, FileHeader, Frame, FrameReader, HeaderFault, Read1, Record, Role},
     manifest::{self, Manifest},
     open_error::OpenError,
+    writer::VALUE_LIMIT,
 };
 use crate::{Entry, Revision, index::Index};
 
@@ -46,8 +48,12 @@ pub(super) struct Loaded {
     /// The store that the files belong to; `None` when none says.
     pub store: Option<u64>,
     pub torn: Option<Torn>,
+    /// The format of that one.
+    pub format: u32,
     /// Bytes in the segments that no snapshot covers yet.
     pub log_bytes: u64,
+    /// By how much the values in them are longer than what is written of them.
+    pub folded_bytes: u64,
     /// Files that a newer snapshot has made superfluous.
     pub stale: Vec<String>,
     pub frames: u64,
@@ -62,7 +68,9 @@ impl Loaded {
             tail: 0,
             store: None,
             torn: None,
+            format: frame::FORMAT,
             log_bytes: 0,
+            folded_bytes: 0,
             stale: Vec::new(),
             frames: 0,
         }
@@ -198,7 +206,7 @@ fn open_next(disk: &dyn Disk, name: &str, role: Role, loaded: &mut Loaded) -> Re
     match (loaded.store, header.store) {
         (Some(ours), Some(its)) if ours != its => Err(OpenError::damaged(disk, name, 0, "it belongs to another store")),
         (known, said) => {
-            loaded.store = known.or(said);
+            (loaded.store, loaded.format) = (known.or(said), header.version);
             Ok(reader)
         }
     }
@@ -274,6 +282,18 @@ fn apply(frame: Frame, loaded: &mut Loaded) -> Result<(), String> {
                 let key = entry.key.clone();
                 note_expiry(&mut loaded.expiries, &key, expires_ms);
                 loaded.index.apply(key, next, Some(entry));
+            }
+            Record::Change { key, edits, base, revision, expires_ms } if revision == next => {
+                let before = loaded.index.get(&key).filter(|entry| entry.modified == base);
+                let value = before.and_then(|entry| edits::applied(&entry.value, &edits, VALUE_LIMIT));
+                let (Some(before), Some(value)) = (before, value) else {
+                    return Err(format!("the change at revision {next} does not fit what was there at {base}"));
+                };
+                loaded.folded_bytes += value.len().saturating_sub(edits.len()) as u64;
+                let entry =
+                    Entry { key: before.key.clone(), value: value.into(), created: before.created, modified: next };
+                note_expiry(&mut loaded.expiries, &entry.key, expires_ms);
+                loaded.index.apply(entry.key.clone(), next, Some(entry));
             }
             Record::Delete { key, revision } if revision == next => {
                 loaded.expiries.remove(&key);

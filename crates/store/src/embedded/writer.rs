@@ -55,16 +55,25 @@ struct Answers {
     compacts: Vec<(oneshot::Sender<Result<()>>, Revision)>,
 }
 
+/// The log as it was found.
+pub(super) struct Begun {
+    /// Where the segments begin; the last is the one that is written to.
+    pub logs: Vec<Revision>,
+    /// The format of that one.
+    pub format: u32,
+    /// Bytes of log that no snapshot covers.
+    pub bytes: u64,
+    /// By how much the values in it are longer than what is written of them.
+    pub folded: u64,
+}
+
 pub(super) struct Writer {
     shared: Arc<Shared>,
     file: Box<dyn DiskFile>,
-    /// Where the segments begin; the last is the one that is written to.
-    logs: Vec<Revision>,
+    log: Begun,
     frame: FrameBuilder,
     /// The state as the batch being built leaves it, where it differs from the index.
     overlay: HashMap<Arc<str>, Option<Entry>>,
-    /// Bytes of log that no snapshot covers.
-    log_bytes: u64,
     snapshot_at: u64,
     /// The last write found no room.
     full: bool,
@@ -73,14 +82,13 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>, file: Box<dyn DiskFile>, logs: Vec<Revision>, log_bytes: u64) -> Self {
+    pub fn new(shared: Arc<Shared>, file: Box<dyn DiskFile>, log: Begun) -> Self {
         let mut writer = Writer {
             shared,
             file,
-            logs,
+            log,
             frame: FrameBuilder::default(),
             overlay: HashMap::new(),
-            log_bytes,
             snapshot_at: 0,
             full: false,
             wants_room: false,
@@ -95,13 +103,19 @@ impl Writer {
         self.shared.index.read().live_bytes().max(self.shared.options.snapshot_after_bytes)
     }
 
+    /// The cost of the log for whoever reads it: a start takes as long, and needs as much memory, as if all values were
+    /// written out.
+    fn weight(&self) -> u64 {
+        self.log.bytes + self.log.folded
+    }
+
     /// Works off the requests in order.
     pub fn process(&mut self, requests: Vec<Request>) {
         let mut requests = requests.into_iter().peekable();
         while requests.peek().is_some() {
             self.batch(&mut requests);
         }
-        if self.log_bytes >= self.snapshot_at || std::mem::take(&mut self.wants_room) {
+        if self.weight() >= self.snapshot_at || std::mem::take(&mut self.wants_room) {
             self.start_snapshot();
         }
     }
@@ -183,10 +197,13 @@ impl Writer {
         let key = current.as_ref().map_or(commit.key, |entry| entry.key.clone());
         let (outcome, entry, expires_ms) = match commit.change {
             Change::Put { value, ttl_seconds } => {
-                let created = current.map_or(revision, |entry| entry.created);
+                let created = current.as_ref().map_or(revision, |entry| entry.created);
                 let entry = Entry { key: key.clone(), value, created, modified: revision };
                 let expires_ms = ttl_seconds.map_or(0, |ttl| now_ms + u64::from(ttl) * 1000);
-                self.frame.put(&entry, expires_ms);
+                match current.filter(|before| self.has_written(before)) {
+                    Some(before) => self.frame.put_over(&before, &entry, expires_ms),
+                    None => self.frame.put(&entry, expires_ms),
+                }
                 (entry.clone(), Some(entry), expires_ms)
             }
             Change::Delete => {
@@ -202,6 +219,13 @@ impl Writer {
         Ok(outcome)
     }
 
+    /// Whether a state stands in the segment that is written to, so that the next one can be told by what is different.
+    /// A segment says the whole of everything that it tells of: what can be read of a store that lost other files is as
+    /// much as ever.
+    fn has_written(&self, entry: &Entry) -> bool {
+        self.log.format == frame::FORMAT && self.log.logs.last().is_some_and(|begin| entry.modified > *begin)
+    }
+
     /// Writes and syncs the frame. After a failure the file is as it was before; if not even that can be had, the
     /// store is broken.
     fn make_durable(&mut self, before: Revision) -> Result<()> {
@@ -212,7 +236,8 @@ impl Writer {
         let bytes = self.frame.finish(before);
         let written = self.file.append(bytes).and_then(|()| self.file.sync());
         let Err(error) = written else {
-            self.log_bytes += self.file.size() - good;
+            self.log.bytes += self.file.size() - good;
+            self.log.folded += self.frame.folded();
             if std::mem::take(&mut self.full) {
                 tracing::info!(folder = self.shared.disk.name(), "there is room again; the store takes writes");
             }
@@ -235,7 +260,7 @@ impl Writer {
         if !std::mem::replace(&mut self.full, true) {
             tracing::error!(%error, "the store takes no writes: {full}");
             let live_bytes = self.shared.index.read().live_bytes();
-            self.wants_room = self.log_bytes > live_bytes * 2;
+            self.wants_room = self.log.bytes > live_bytes * 2;
         }
         Err(StoreError::Full(full))
     }
@@ -301,12 +326,12 @@ impl Writer {
         let revision = shared.index.read().revision();
         if let Err(error) = self.begin_segment(revision) {
             tracing::warn!(%error, "a new log segment could not be begun; trying again later");
-            self.snapshot_at = self.log_bytes + RETRY_BYTES;
+            self.snapshot_at = self.weight() + RETRY_BYTES;
             shared.snapshot_running.store(false, Ordering::Release);
             return;
         }
         shared.index.write().pin(revision);
-        self.log_bytes = self.file.size();
+        (self.log.bytes, self.log.folded) = (self.file.size(), 0);
         self.snapshot_at = self.threshold();
         let work = move || {
             if let Err(error) = reserve::with_room(&*shared.disk, || take_snapshot(&shared, revision)) {
@@ -342,14 +367,14 @@ impl Writer {
             self.shared.break_down(format!("a new log segment was begun, but its folder cannot be synced ({error})"));
             return Err(error);
         }
-        (self.file, self.logs) = (file, logs);
+        (self.file, self.log.logs, self.log.format) = (file, logs, frame::FORMAT);
         Ok(())
     }
 
     /// The begun segments that no snapshot has replaced.
     fn remaining_logs(&self) -> std::io::Result<Vec<Revision>> {
         let there = Files::list(&*self.shared.disk).map_err(std::io::Error::other)?.logs;
-        Ok(self.logs.iter().copied().filter(|log| there.contains(log)).collect())
+        Ok(self.log.logs.iter().copied().filter(|log| there.contains(log)).collect())
     }
 
     /// Marks the end of an orderly run: damage to the last frame can then be told from an interrupted write.

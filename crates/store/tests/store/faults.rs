@@ -122,7 +122,7 @@ async fn a_missing_file_and_a_newer_format_stop_the_start() {
     disk.rename("log-00000000000000000009", &log).unwrap();
     disk.tamper(&log, |bytes| bytes[8] = 9);
     let error = open(&disk, options()).map(drop).unwrap_err();
-    assert!(matches!(error, OpenError::Newer { found: 9, supported: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 9, supported: 3, .. }), "{error}");
 }
 
 #[tokio::test]

@@ -120,7 +120,9 @@ async fn a_real_full_disk_is_compacted_with_the_reserve() {
     let open = || Embedded::open(&folder, Options::default()).map(|store| -> Shared { Arc::new(store) });
     let store = open().unwrap();
     for n in 0..600 {
-        put(&store, &format!("/k{}", n % 20), &"v".repeat(5_000), Expect::Any).await.unwrap();
+        // Each has nothing in common with the one before it under its key.
+        let value = char::from(b'a' + (n % 26) as u8).to_string().repeat(5_000);
+        put(&store, &format!("/k{}", n % 20), &value, Expect::Any).await.unwrap();
     }
     let before = picture(&store).await;
     // Somebody else takes all that is left.

@@ -25,6 +25,7 @@ pub const JOB: Kind<Job> = Kind {
     gated: gated::OF_TEMPLATE,
     gated_texts: gated::TEXTS_OF_TEMPLATE,
     default: Some(default),
+    default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     validate: Some(validate::validate),
     validate_create: Some(validate::validate_create),
     validate_update: Some(|new, old, _| update::validate_update(new, old)),
@@ -87,7 +88,6 @@ pub(crate) fn default_in_template(spec: &mut JobSpec) {
             defaults::fill(&mut pattern.status, "True");
         }
     }
-    defaults::template(&mut spec.template);
 }
 
 fn is_indexed(spec: &JobSpec) -> bool {

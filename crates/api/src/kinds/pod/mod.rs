@@ -55,7 +55,7 @@ pub const POD: Kind<Pod> = Kind {
         sub("resize", "Pod", PART),
     ],
     generation: Generation::CountsChangesOf("spec"),
-    default: Some(defaults::pod),
+    default_in_place: Some(defaults::pod),
     default_within_spec: true,
     indifferent_to_labels: true,
     validate: Some(validate::validate),

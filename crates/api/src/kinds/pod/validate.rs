@@ -395,8 +395,9 @@ mod tests {
 
     #[track_caller]
     fn check(spec: Value, expected: &[&str]) {
-        let mut pod: Pod = json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+        let mut pod = json!({"metadata": {"name": "p"}, "spec": spec});
         defaults::pod(&mut pod);
+        let pod: Pod = json::from_value(pod).unwrap();
         let errors: Vec<String> = validate(&pod).iter().map(ToString::to_string).collect();
         assert_eq!(errors.len(), expected.len(), "{errors:#?}");
         for (error, start) in errors.iter().zip(expected) {
