@@ -35,6 +35,7 @@ use crate::{
             token_file::TokenFile,
             token_webhook::{self, TokenWebhook},
         },
+        impersonation::Impersonation,
         metrics,
         modes::{self, Modes},
         node::{self, NodeAuthorizer},
@@ -153,7 +154,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     for plural in source::FOLLOWED {
         objects.add_event_handler(&objects.definition(source::GROUP, plural)?, policies.clone()).await?;
     }
-    let hooks = Arc::new(webhook::Webhooks::new(webhooks.clone()));
+    let hooks = Arc::new(webhook::Webhooks::new(webhooks.clone(), options.admission.webhooks));
     for plural in [webhook::MUTATING, webhook::VALIDATING] {
         objects.add_event_handler(&objects.definition(webhook::GROUP, plural)?, hooks.clone()).await?;
     }
@@ -204,6 +205,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         connector: options.connector,
     };
     let mut state = State::new(objects, authorizer, admission, allocations, options.limits);
+    if options.features.enabled(Feature::ConstrainedImpersonation) {
+        state.impersonation = Impersonation::Constrained;
+    }
     if options.features.enabled(Feature::CBORServingAndStorage) {
         state.encodings = Encoding::WITH_CBOR;
     }

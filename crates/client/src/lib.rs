@@ -14,6 +14,7 @@ pub mod kubeconfig;
 pub mod reflector;
 pub mod remote;
 pub mod rest;
+pub mod shown;
 pub mod slices;
 
 pub use ::api::object;
@@ -28,3 +29,4 @@ pub use kubeconfig::Kubeconfig;
 pub use object::{Kind, Object};
 pub use reflector::Sink;
 pub use remote::Config;
+pub use shown::Shown;

@@ -154,15 +154,14 @@ async fn authenticated(
         Some(auditor) => auditor.receive(&parts, &info, &user, &found.begun).await?,
     };
     let _ = found.trail.set(trail.clone());
-    let user = match auth::impersonation::requested(&parts.headers)? {
+    let (state, impersonation) = (&router.state, router.state.impersonation);
+    let user = match impersonation.requested(&parts.headers)? {
         None => user,
-        Some((wanted, asked)) => {
-            for part in &asked {
-                router.state.ask(&part.attributes(&user)).await?;
-            }
-            let wanted = Arc::new(wanted);
-            trail.impersonated(&wanted);
-            wanted
+        Some(wanted) => {
+            let acting = impersonation.act(&*state.authorizer, &Attributes::of(&user, &info), &wanted).await?;
+            let acted_for = Arc::new(acting.user);
+            trail.impersonated(&acted_for, acting.constraint);
+            acted_for
         }
     };
     authorized(router, parts, body, info, (user, trail), &found.flow).await
