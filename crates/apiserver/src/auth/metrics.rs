@@ -98,7 +98,8 @@ impl Metrics {
             let _ = writeln!(out, "# HELP {name} {}\n# TYPE {name} {sort}", metric.help);
             for (labels, series) in series {
                 let Sort::Histogram(bounds) = metric.sort else {
-                    let _ = writeln!(out, "{name}{{{labels}}} {}", series.value);
+                    let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+                    let _ = writeln!(out, "{name}{labels} {}", series.value);
                     continue;
                 };
                 let mut below = 0;

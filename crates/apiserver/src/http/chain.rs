@@ -18,7 +18,7 @@ use crate::{
     call::Call,
     fairness::{self, Flow},
     http::{
-        access::Peer,
+        access::{Known, Peer},
         body::{Body, Response},
         encoding::{self, Encoding, pretty},
         large,
@@ -138,8 +138,8 @@ async fn authenticated(
     found: &Found,
 ) -> Result<Response, StatusError> {
     let (given, auditor) = (parts.extensions.get::<Arc<User>>().cloned(), &router.state.auditor);
-    let user = match given {
-        Some(user) => user,
+    let Known { user, notes } = match given {
+        Some(user) => user.into(),
         None => match (router.state.places.authenticate(&*router.authenticator, &mut parts).await, auditor) {
             (Err(error), Some(auditor)) if error.code == 401 => {
                 auditor.unauthenticated(&parts, &info, &found.begun, &error).await;
@@ -154,6 +154,7 @@ async fn authenticated(
         Some(auditor) => auditor.receive(&parts, &info, &user, &found.begun).await?,
     };
     let _ = found.trail.set(trail.clone());
+    notes.iter().for_each(|(key, text)| trail.annotate(*key, text.as_str()));
     let (state, impersonation) = (&router.state, router.state.impersonation);
     let user = match impersonation.requested(&parts.headers)? {
         None => user,

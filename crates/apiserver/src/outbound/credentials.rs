@@ -85,7 +85,8 @@ mod tests {
 
     /// Users whose token is their name are in the file; `current` is that of the current context.
     fn shown(users: &[&str], current: &str, server: &str) -> Option<String> {
-        let users: Vec<String> = users.iter().map(|name| format!("{{name: '{name}', user: {{token: '{name}'}}}}")).collect();
+        let users: Vec<String> =
+            users.iter().map(|name| format!("{{name: '{name}', user: {{token: '{name}'}}}}")).collect();
         let text = format!(
             "{{current-context: c, contexts: [{{name: c, context: {{cluster: '', user: '{current}'}}}}], users: [{}]}}",
             users.join(", ")

@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use ::client::Shown;
 use api::{
     Value,
     codec::decode::{self, Format},
@@ -16,7 +17,6 @@ use api::{
     status::StatusError,
 };
 use base64::Engine as _;
-use ::client::Shown;
 use clock::Duration;
 use dialer::Endpoint;
 use http::{Request, Uri, header};

@@ -13,7 +13,6 @@ use std::{
 use anyhow::Context;
 use apiserver::{
     Listening, Options, User,
-    assemble::ServiceAccounts,
     auth::authn::service_account::{Reference, Signer},
     bootstrap::Cluster,
     pages::{
@@ -255,7 +254,7 @@ async fn leading<W: Future>(client: Client, me: Option<Candidate>, work: impl Fn
 /// Signs with the key of service accounts; a key that cannot be used was told of when the API server took it.
 fn token_signer(pki: &Pki) -> Option<TokenSigner> {
     let key = pki::SigningKey::load(&pki.service_account.private).ok()?;
-    let signer = Signer::new("", &key).ok()?;
+    let signer = Signer::new(&key).ok()?;
     Some(TokenSigner(Arc::new(move |subject| {
         let account = Reference { name: subject.account.to_owned(), uid: subject.uid.to_owned() };
         signer.sign_for_secret(subject.namespace, subject.secret, &account)
@@ -268,7 +267,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         cluster_cidrs: vec![options.cluster_cidr.into()],
         root_ca: pki.authority.certificate().to_owned(),
         authority: Some(pki.authority.clone()),
-        token_signer: token_signer(&pki),
+        token_signer: options.service_accounts.signs_here().then(|| token_signer(&pki)).flatten(),
         autoscaling: options.autoscaling(),
         features: options.gates.features().unwrap_or_default(),
         served: options.served.config().unwrap_or_default(),
@@ -354,10 +353,7 @@ async fn assembled(
         cluster,
         client_certificates: Some(ClientCertificates::new(authority)?),
         front_proxy: Some(ClientCertificates::new(pki.front_proxy.certificate())?),
-        service_accounts: ServiceAccounts {
-            issuer: options.issuer(),
-            key: pki::SigningKey::load(&pki.service_account.private)?,
-        },
+        service_accounts: options.service_accounts.settings(&options.issuer(), pki)?,
         token_file,
         anonymous,
         authentication: options.authentication.settings(&options.issuer())?,

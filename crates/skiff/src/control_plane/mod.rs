@@ -5,6 +5,7 @@ pub mod at_rest;
 pub mod audit;
 pub mod cluster_dns;
 pub mod fresh;
+pub mod jwt_signer;
 mod kms;
 pub mod objects;
 pub mod welcome;

@@ -11,6 +11,7 @@ pub mod evictions;
 pub mod in_flight;
 pub mod lost_nodes;
 pub mod options;
+pub mod service_accounts;
 pub mod switches;
 pub mod value;
 pub mod volumes;

@@ -17,6 +17,7 @@ use crate::flags::{
     evictions::Evictions,
     in_flight::InFlight,
     lost_nodes::LostNodes,
+    service_accounts::ServiceAccountFlags,
     switches::{FeatureGates, ServedVersions},
     value,
     volumes::Volumes,
@@ -194,6 +195,8 @@ pub struct ControlPlane {
     #[command(flatten)]
     pub authentication: AuthenticationFlags,
     #[command(flatten)]
+    pub service_accounts: ServiceAccountFlags,
+    #[command(flatten)]
     pub authorization: AuthorizationFlags,
     #[command(flatten)]
     pub audit: AuditFlags,
@@ -359,6 +362,7 @@ impl ControlPlane {
         self.audit.check()?;
         self.authorization.settings()?;
         self.authentication.settings(&self.issuer())?;
+        self.service_accounts.check()?;
         self.in_flight.check()?;
         self.web.settings()?;
         self.served.config()?;

@@ -8,11 +8,7 @@ use crate::auth::{Attributes, Authorizer, User, user};
 
 const VERB: &str = "impersonate";
 
-pub(super) async fn act(
-    authorizer: &dyn Authorizer,
-    caller: &User,
-    wanted: &User,
-) -> Result<Acting, StatusError> {
+pub(super) async fn act(authorizer: &dyn Authorizer, caller: &User, wanted: &User) -> Result<Acting, StatusError> {
     let core = |resource| Attributes { version: "v1", ..Attributes::resource(caller, VERB, "", resource) };
     let other = |resource| Attributes { version: "v1", ..Attributes::resource(caller, VERB, AUTHENTICATION, resource) };
     let mut user = wanted.clone();

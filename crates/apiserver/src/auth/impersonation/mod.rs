@@ -97,9 +97,7 @@ async fn ask(authorizer: &dyn Authorizer, attributes: &Attributes<'_>) -> Result
         Verdict::Allow(_) => Ok(()),
         Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(forbidden(attributes, &why)),
         Verdict::Failed(failure) if failure.reason.is_empty() => Err(forbidden(attributes, &failure.error)),
-        Verdict::Failed(failure) => {
-            Err(forbidden(attributes, &format!("{}: {}", failure.error, failure.reason)))
-        }
+        Verdict::Failed(failure) => Err(forbidden(attributes, &format!("{}: {}", failure.error, failure.reason))),
     }
 }
 

@@ -81,7 +81,8 @@ async fn users_have_groups_uids_and_more_but_never_everything() {
     assert_eq!(told.unwrap().1, ["dev", "system:authenticated"]);
     assert_eq!(asked, all);
     let refused = async |wanted: &User, why: &str| {
-        let asked = Asked::allowing(|question| question.starts_with("impersonate:") || question.starts_with("impersonate-on:"));
+        let asked =
+            Asked::allowing(|question| question.starts_with("impersonate:") || question.starts_with("impersonate-on:"));
         let error = Impersonation::Constrained.act(&asked, &listing(&me), wanted).await.unwrap_err();
         assert!(error.code == 403 && error.message.ends_with(why), "{}", error.message);
     };
@@ -90,7 +91,8 @@ async fn users_have_groups_uids_and_more_but_never_everything() {
     let with = |pairs: &[(&str, &[&str])]| User { extra: extra(pairs), ..named("jane") };
     refused(&with(&[("", &["1"])]), "impersonating the empty string key in extra is not allowed").await;
     refused(&with(&[("plain", &["1"])]), "must be a domain-prefixed path (such as \"acme.io/foo\")").await;
-    refused(&with(&[("a.io/K", &["1"])]), "impersonating a non-lowercase key in extra is not allowed: \"a.io/K\"").await;
+    refused(&with(&[("a.io/K", &["1"])]), "impersonating a non-lowercase key in extra is not allowed: \"a.io/K\"")
+        .await;
     refused(&with(&[("a.io/k", &[])]), "impersonating empty values in extra is not allowed").await;
     refused(&with(&[("a.io/k", &[""])]), "impersonating the empty string value in extra is not allowed").await;
 }
@@ -128,7 +130,10 @@ async fn nodes_and_accounts_are_ways_of_their_own() {
     const ON_NODE: &str = "impersonate-on:arbitrary-node:list pods ns/";
     const NODE: &str = "impersonate:arbitrary-node nodes.authentication.k8s.io n1";
     let (told, asked) = outcome(&me, &node, &[ON_NODE, NODE]).await;
-    assert_eq!(told.unwrap(), (Some("impersonate:arbitrary-node"), vec!["system:nodes".into(), "system:authenticated".into()]));
+    assert_eq!(
+        told.unwrap(),
+        (Some("impersonate:arbitrary-node"), vec!["system:nodes".into(), "system:authenticated".into()])
+    );
     assert_eq!(asked, [ON_NODE, NODE]);
     // A node or an account with groups of the caller's choice is nobody's to be in these ways, nor in that for users.
     for wanted in [&account, &node] {
@@ -144,7 +149,8 @@ async fn nodes_and_accounts_are_ways_of_their_own() {
 
 #[tokio::test]
 async fn an_agent_acts_for_its_own_node_alone() {
-    let keys = [("authentication.kubernetes.io/node-name", &["n1"][..]), ("authentication.kubernetes.io/pod-name", &["p"])];
+    let keys =
+        [("authentication.kubernetes.io/node-name", &["n1"][..]), ("authentication.kubernetes.io/pod-name", &["p"])];
     let agent = User { extra: extra(&keys), ..named("system:serviceaccount:kube-system:agent") };
     const ON_OWN: &str = "impersonate-on:associated-node:list pods ns/";
     const OWN: &str = "impersonate:associated-node nodes.authentication.k8s.io *";
