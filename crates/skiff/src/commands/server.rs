@@ -31,7 +31,14 @@ use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
 use crate::{
-    control_plane::{admin, at_rest::AtRest, audit, cluster_dns, fresh::Fresh, welcome},
+    control_plane::{
+        admin,
+        at_rest::AtRest,
+        audit, cluster_dns,
+        fresh::Fresh,
+        trust::{self, Clients},
+        welcome,
+    },
     flags::options::{self, ControlPlane},
     layout::Layout,
     log,
@@ -174,12 +181,15 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     };
     let fresh = Fresh::new(layout.pki());
     let serving = fresh.shown(&pki, move |pki| pki.server(&names))?;
-    let tls = pki::server_config(serving, Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
+    let (shown, followed) = trust::shown(&options.serving, serving)?;
+    let clients = Clients::open(&options.serving, pki.authority.certificate())?;
+    let tls = pki::server_config(shown, clients.hints(), &["h2", "http/1.1"])?;
     let (scheduling, controlling) = (Alive::default(), Alive::default());
     let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
     let components = components.map(|(name, part)| (name, part.clone()));
     let ending = Arc::<AtomicBool>::default();
-    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), address, components);
+    let cluster = cluster(options, &pki, &clients, address);
+    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), (&cluster, &clients), components);
     let server = progress.step("API server assembled", server).await?;
     server.on_rewrite(at_rest.clone().answering());
     let bind = SocketAddr::new(options.bind_address, options.secure_port);
@@ -188,6 +198,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     fresh.keep(&pki, move |pki| admin::keep(&kubeconfig, pki, port))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
+    for followed in [followed, clients.followed(server.clone(), cluster)].into_iter().flatten() {
+        tasks.spawn(followed.run());
+    }
     server.add_metrics({
         let at_rest = at_rest.clone();
         move || at_rest.figures()
@@ -316,12 +329,24 @@ fn checks(at_rest: &AtRest, ending: Arc<AtomicBool>) -> Checks {
     checks.with_slow("kms-providers", Counts::Everywhere, move || at_rest.clone().plugins_are_well())
 }
 
+fn cluster(options: &ControlPlane, pki: &Pki, clients: &Clients, address: IpAddr) -> Cluster {
+    Cluster {
+        service_ranges: vec![options.service_cluster_ip_range.into()],
+        advertise_address: address,
+        secure_port: options.secure_port,
+        client_authority: clients.authorities(),
+        front_proxy_authority: Some(pki.front_proxy.certificate().to_owned()),
+        front_proxy_names: vec!["front-proxy-client".to_owned()],
+        now: clock::now_seconds().to_string(),
+    }
+}
+
 async fn assembled(
     options: &ControlPlane,
     pki: &Pki,
     fresh: &Fresh,
     (at_rest, ending): (&AtRest, Arc<AtomicBool>),
-    address: IpAddr,
+    (cluster, clients): (&Cluster, &Clients),
     components: [(&str, Alive); 2],
 ) -> anyhow::Result<apiserver::Server> {
     let token_file = match &options.token_auth_file {
@@ -331,15 +356,6 @@ async fn assembled(
     let authority = pki.authority.certificate();
     let tls = pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?;
     let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec());
-    let cluster = Cluster {
-        service_ranges: vec![options.service_cluster_ip_range.into()],
-        advertise_address: address,
-        secure_port: options.secure_port,
-        client_authority: authority.to_owned(),
-        front_proxy_authority: Some(pki.front_proxy.certificate().to_owned()),
-        front_proxy_names: vec!["front-proxy-client".to_owned()],
-        now: clock::now_seconds().to_string(),
-    };
     let authorization = options.authorization.settings()?;
     let strangers = options.authentication.anonymous_auth.unwrap_or(true);
     let anonymous = strangers && !authorization.configuration.allows_everything();
@@ -350,8 +366,8 @@ async fn assembled(
     }
     let server = apiserver::assemble(Options {
         store: at_rest.store(),
-        cluster,
-        client_certificates: Some(ClientCertificates::new(authority)?),
+        cluster: cluster.clone(),
+        client_certificates: Some(clients.certificates.clone()),
         front_proxy: Some(ClientCertificates::new(pki.front_proxy.certificate())?),
         service_accounts: options.service_accounts.settings(&options.issuer(), pki)?,
         token_file,

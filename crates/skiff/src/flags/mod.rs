@@ -12,6 +12,7 @@ pub mod in_flight;
 pub mod lost_nodes;
 pub mod options;
 pub mod service_accounts;
+pub mod serving;
 pub mod switches;
 pub mod value;
 pub mod volumes;

@@ -18,6 +18,7 @@ use crate::flags::{
     in_flight::InFlight,
     lost_nodes::LostNodes,
     service_accounts::ServiceAccountFlags,
+    serving::ServingFlags,
     switches::{FeatureGates, ServedVersions},
     value,
     volumes::Volumes,
@@ -195,6 +196,8 @@ pub struct ControlPlane {
     #[command(flatten)]
     pub authentication: AuthenticationFlags,
     #[command(flatten)]
+    pub serving: ServingFlags,
+    #[command(flatten)]
     pub service_accounts: ServiceAccountFlags,
     #[command(flatten)]
     pub authorization: AuthorizationFlags,
@@ -362,6 +365,7 @@ impl ControlPlane {
         self.audit.check()?;
         self.authorization.settings()?;
         self.authentication.settings(&self.issuer())?;
+        self.serving.check()?;
         self.service_accounts.check()?;
         self.in_flight.check()?;
         self.web.settings()?;

@@ -23,7 +23,24 @@ const REMEMBERED_CERTIFICATES: usize = 4096;
 /// Checks against the client authorities.
 pub struct Certificates {
     authorities: ClientCertificates,
-    remembered: Mutex<HashMap<CertificateDer<'static>, (Instant, Arc<User>)>>,
+    remembered: Mutex<Remembered>,
+}
+
+/// Certificates that were verified since the authorities changed last, with the end of the trust in them.
+#[derive(Default)]
+struct Remembered {
+    changes: u64,
+    users: HashMap<CertificateDer<'static>, (Instant, Arc<User>)>,
+}
+
+impl Remembered {
+    fn of(&mut self, changes: u64) -> &mut HashMap<CertificateDer<'static>, (Instant, Arc<User>)> {
+        if self.changes != changes {
+            self.changes = changes;
+            self.users.clear();
+        }
+        &mut self.users
+    }
 }
 
 impl Certificates {
@@ -33,8 +50,8 @@ impl Certificates {
 
     pub fn check(&self, chain: &[CertificateDer<'static>]) -> Result<Option<Arc<User>>, Rejected> {
         let Some(leaf) = chain.first() else { return Ok(None) };
-        let now = Instant::now();
-        if let Some((until, user)) = self.remembered.lock().get(leaf)
+        let (now, changes) = (Instant::now(), self.authorities.changes());
+        if let Some((until, user)) = self.remembered.lock().of(changes).get(leaf)
             && *until > now
         {
             return Ok(Some(user.clone()));
@@ -48,7 +65,12 @@ impl Certificates {
         let user = User { extra, ..User::new(facts.common_name, facts.organizations) };
         let user = Arc::new(user.authenticated());
         let life = Duration::from_secs((facts.not_after - clock::now().as_second()).max(0).unsigned_abs());
+        // What was verified under other authorities counts for this request alone.
+        if self.authorities.changes() != changes {
+            return Ok(Some(user));
+        }
         let mut remembered = self.remembered.lock();
+        let remembered = remembered.of(changes);
         if remembered.len() >= REMEMBERED_CERTIFICATES {
             remembered.retain(|_, (until, _)| *until > now);
         }
@@ -78,5 +100,11 @@ mod tests {
         let other = pki::Authority::create("ca").unwrap();
         let stranger = pki::inspect::chain(&other.issue(&subject).unwrap().certificate).unwrap();
         assert!(check.check(&stranger).is_err());
+        // Authorities change while the server runs, and nobody of the ones before is known any more.
+        check.authorities.replace(other.certificate()).unwrap();
+        assert_eq!(check.check(&stranger).unwrap().unwrap().node_name(), Some("n1"));
+        assert!(check.check(&chain).is_err());
+        assert!(check.authorities.replace("nothing").is_err());
+        assert!(check.check(&stranger).is_ok());
     }
 }
