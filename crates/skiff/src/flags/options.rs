@@ -436,6 +436,9 @@ pub struct Node {
 pub struct Check {
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
+    /// Say instead how the cluster of this machine stands to the CIS Kubernetes benchmark, one line for each of its checks
+    #[arg(long)]
+    pub cis: bool,
     /// The API server's port
     #[arg(long, default_value = "6443", value_parser = value::port)]
     pub secure_port: u16,

@@ -60,6 +60,11 @@ impl ServiceAccountFlags {
         }
     }
 
+    /// Whether a Pod's tokens live longer than it is told.
+    pub fn extends(&self) -> bool {
+        self.service_account_extend_token_expiration
+    }
+
     /// Whether the key is this cluster's own.
     pub fn signs_here(&self) -> bool {
         self.service_account_signing_endpoint.is_none()
