@@ -189,6 +189,3 @@ fn node_of(name: &str) -> Option<&str> {
     let node = name.strip_prefix(user::NODE_PREFIX)?;
     names::dns1123_subdomain(node).is_empty().then_some(node)
 }
-
-#[cfg(test)]
-mod tests;

@@ -64,7 +64,8 @@ mod tests {
         ];
         assert_eq!(asked, expected);
         for (at, part) in expected.iter().enumerate() {
-            let asked = Asked::allowing(move |question| question != *part);
+            let denied = (*part).to_owned();
+            let asked = Asked::allowing(move |question| question != denied);
             assert_eq!(act(&asked, &User::new("me", ["ops"]), &wanted).await.unwrap_err().code, 403, "{part}");
             assert_eq!(asked.questions().len(), at + 1);
         }

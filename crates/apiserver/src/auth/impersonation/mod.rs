@@ -121,7 +121,10 @@ fn complete(mut wanted: User) -> User {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod of_headers {
     use super::*;
 
     fn headers(list: &[(&str, &str)]) -> HeaderMap {

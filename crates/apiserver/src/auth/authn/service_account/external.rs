@@ -20,12 +20,12 @@ use super::{
 use crate::auth::metrics::Metrics;
 
 /// Keys are asked for again after this time where that failed.
-const AGAIN: Duration = Duration::from_secs(10);
+pub(super) const AGAIN: Duration = Duration::from_secs(10);
 /// The shortest time between two questions for keys because of tokens.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 const ID_BYTES: usize = 1024;
 /// More keys than that are none of a signer that means well.
-const KEYS: usize = 1000;
+pub(super) const KEYS: usize = 1000;
 /// What was not asked of the program at all.
 const NOT_ASKED: &str = "unknown-non-grpc";
 
@@ -79,7 +79,7 @@ pub struct External {
     held: RwLock<Held>,
     /// When keys were asked for last; who holds it asks.
     asked: Mutex<Instant>,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 impl External {
@@ -186,7 +186,7 @@ fn bad(words: String) -> Failure {
 }
 
 /// Checks an answer as a whole: with one key that cannot be used none of it counts.
-fn read(fetched: Fetched) -> Result<(Arc<[Arc<Key>]>, f64, Duration), Failure> {
+pub(super) fn read(fetched: Fetched) -> Result<(Arc<[Arc<Key>]>, f64, Duration), Failure> {
     let refresh =
         u64::try_from(fetched.refresh_seconds).ok().filter(|seconds| (1..=u64::from(u32::MAX)).contains(seconds));
     let refresh = refresh.ok_or_else(|| bad(format!("found invalid refresh hint ({}s)", fetched.refresh_seconds)))?;
@@ -229,6 +229,3 @@ fn key_id(header: &str) -> Result<String, String> {
         _ => Err("bad type".to_owned()),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,6 +6,8 @@
 pub mod claims;
 pub mod expiry;
 pub mod external;
+#[cfg(test)]
+mod external_tests;
 pub mod keys;
 mod metrics;
 pub mod signer;

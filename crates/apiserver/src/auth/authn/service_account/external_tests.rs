@@ -1,17 +1,25 @@
 //! What comes of programs that sign, of good ones and of others.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
-use futures::FutureExt;
-use serde_json::json;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use clock::Duration;
+use futures::{FutureExt, future::BoxFuture};
+use json::{Value, json};
+use parking_lot::RwLock;
 
-use super::super::claims::{Bound, Reference};
-use super::*;
+use super::{
+    claims::{Bound, Claims, Reference},
+    external::*,
+};
 
 /// A program whose answers the test chooses.
 struct Program {
     key: pki::SigningKey,
-    header: RwLock<serde_json::Value>,
+    header: RwLock<Value>,
     fetched: RwLock<Fetched>,
     signature: RwLock<Option<String>>,
     asked: AtomicUsize,
@@ -115,7 +123,7 @@ async fn a_program_signs_and_its_keys_are_followed() {
     program.fetched.write().refresh_seconds = 0;
     clock::sleep(Duration::from_secs(120)).await;
     assert_eq!(external.held().0[0].public.id, "k3");
-    *program.fetched.write() = Fetched { refresh_seconds: 60, ..program.fetched.read().clone() };
+    program.fetched.write().refresh_seconds = 60;
     program.fetched.write().keys[0].id = "k4".to_owned();
     clock::sleep(AGAIN * 2).await;
     assert_eq!(external.held().0[0].public.id, "k4");
@@ -127,7 +135,7 @@ async fn a_program_that_says_nonsense_is_not_followed() {
     let program = Program::new();
     let external = program.started().await;
     let usual = program.header.read().clone();
-    let refused = async |header: serde_json::Value, expected: &str| {
+    let refused = async |header: Value, expected: &str| {
         *program.header.write() = header;
         let error = external.sign(&claims()).await.unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::*;
-use crate::auth::impersonation::{Impersonation, asked::Asked};
+use super::{Impersonation, asked::Asked};
+use crate::auth::{Attributes, User};
 
 fn named(name: &str) -> User {
     User::new(name, [] as [&str; 0])
@@ -160,7 +160,11 @@ async fn an_agent_acts_for_its_own_node_alone() {
     assert!(acting.user.node_name() == Some("n1") && acting.user.extra.is_empty());
     for user in asked.users() {
         let names = keys.map(|(key, _)| key.to_owned()).to_vec();
-        assert_eq!(user.extra, BTreeMap::from([(ASSOCIATED_KEYS.to_owned(), names)]), "rules see no Pod");
+        assert_eq!(
+            user.extra,
+            BTreeMap::from([("authentication.kubernetes.io/associated-node-keys".to_owned(), names)]),
+            "rules see no Pod"
+        );
     }
     assert_eq!(asked.questions(), [ON_OWN, OWN]);
     let other = Impersonation::Constrained.act(&asked, &listing(&agent), &named("system:node:n2")).await;
