@@ -295,7 +295,7 @@ impl Accounts {
     async fn new(settings: ServiceAccounts) -> Result<Self, String> {
         let metrics = Arc::<metrics::Metrics>::default();
         let (signing, keys, signer) = match settings.signed_by {
-            SignedBy::Key(key) => (Signing::Own(Signer::new(&key)?), Keys::own(vec![key.public]), None),
+            SignedBy::Key(key) => (Signing::Own(Box::new(Signer::new(&key)?)), Keys::own(vec![key.public]), None),
             SignedBy::External(service) => {
                 let (external, longest) = External::start(service, metrics.clone()).await?;
                 (Signing::External(external.clone()), Keys::External(external), Some(longest))

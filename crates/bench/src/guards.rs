@@ -68,10 +68,10 @@ async fn authorization(skiff: &Path, count: usize, report: &mut Report) -> anyho
     let server = Server::start(skiff, &[QUIET]).await?;
     prepared(&server).await?;
     let worker = &server.user("worker", 4).await?;
-    let get = async |_: usize| worker.get(&format!("{PODS}/o-0")).await;
+    let get = |_: usize| async move { worker.get(&format!("{PODS}/o-0")).await };
     let without = server.drive(count * 2, 32, get).await?;
     let api = &server.api;
-    let bind = async |i: usize| {
+    let bind = |i: usize| async move {
         let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
         let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("user-{i}")});
         let binding = json!({"metadata": {"name": format!("many-{i}")}, "roleRef": role, "subjects": [subject]});
@@ -88,7 +88,7 @@ async fn admission(skiff: &Path, count: usize, report: &mut Report) -> anyhow::R
     let server = Server::start(skiff, &[QUIET]).await?;
     server.api.namespace("bench").await?;
     let api = &server.api;
-    let create = async |name: String| api.post(MAPS, &config_map(name)).await;
+    let create = |name: String| async move { api.post(MAPS, &config_map(name)).await };
     let without = server.drive(count, 32, |i| create(format!("without-{i}"))).await?;
     for i in 0..POLICIES {
         let rules =
@@ -125,7 +125,7 @@ async fn audit(skiff: &Path, count: usize, report: &mut Report) -> anyhow::Resul
         server.api.namespace("bench").await?;
         let api = &server.api;
         let creates = server.drive(count, 32, |i| async move { api.post(PODS, &pod(i)).await }).await?;
-        let get = async |i: usize| api.get(&format!("{PODS}/o-{}", i % count)).await;
+        let get = |i: usize| async move { api.get(&format!("{PODS}/o-{}", i % count)).await };
         runs.push((creates, server.drive(count * 2, 32, get).await?));
     }
     let lines = std::fs::read_to_string(&log)?.lines().count();
@@ -162,7 +162,7 @@ async fn fairness(skiff: &Path, count: usize, report: &mut Report) -> anyhow::Re
     let api = &server.api;
     drive(500, 32, |i| async move { api.post(PODS, &pod(i + 1)).await }).await?;
     let worker = &server.user("worker", 2).await?;
-    let get = async |i: usize| worker.get(&format!("{PODS}/o-{}", i % 500)).await;
+    let get = |i: usize| async move { worker.get(&format!("{PODS}/o-{}", i % 500)).await };
     let alone = drive(count.min(2000), 2, get).await?;
     let glutton = server.user("glutton", GREEDY_CONNECTIONS).await?;
     let greedy: Vec<JoinHandle<()>> =

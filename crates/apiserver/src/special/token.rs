@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn projected_tokens_live_longer_than_they_say() {
         let signer = Signer::new(&pki::SigningKey::create().unwrap()).unwrap();
-        let (signing, name) = (Signing::Own(signer), "https://us".to_owned());
+        let (signing, name) = (Signing::Own(Box::new(signer)), "https://us".to_owned());
         let issuer = Issuer { signing, name, expiry: Expiry::default(), audiences: vec!["api".into()] };
         let account = Reference { name: "bot".into(), uid: "u".into() };
         let bound = |pod: Option<&str>| Bound {

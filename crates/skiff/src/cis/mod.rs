@@ -47,6 +47,7 @@ fn fail(text: impl Into<String>) -> Verdict {
 }
 
 /// One check of the benchmark.
+#[derive(Clone, Copy)]
 struct Control {
     id: &'static str,
     about: &'static str,
@@ -125,12 +126,6 @@ pub fn look(data_dir: &Path) -> anyhow::Result<Vec<Line>> {
         .collect();
     lines.sort_by_key(|line| numbers(line.id));
     Ok(lines)
-}
-
-impl Clone for Control {
-    fn clone(&self) -> Self {
-        Control { id: self.id, about: self.about, look: self.look }
-    }
 }
 
 fn numbers(id: &str) -> Vec<u32> {

@@ -164,10 +164,10 @@ impl External {
         let fetched = self.timed("FetchKeys", self.service.fetch_keys()).await.and_then(read);
         let code = fetched.as_ref().err().map_or("OK", |failure| failure.code.as_str());
         self.metrics.count(&metrics::KEYS_FETCHED, &[("code", code)]);
-        let (keys, of, refresh) = fetched.map_err(|failure| failure.words)?;
+        let Usable { keys, of, held } = fetched.map_err(|failure| failure.words)?;
         self.metrics.set(&metrics::KEYS_FETCHED_AT, &[], clock::now().as_second() as f64);
         self.metrics.set(&metrics::KEYS_ARE_OF, &[], of);
-        *self.held.write() = Held { keys, refresh: Instant::now() + refresh };
+        *self.held.write() = Held { keys, refresh: Instant::now() + held };
         Ok(())
     }
 
@@ -185,8 +185,15 @@ fn bad(words: String) -> Failure {
     Failure { code: NOT_ASKED.to_owned(), words }
 }
 
+/// Keys that can be used, when they were what they are, and for how long they are held.
+pub(super) struct Usable {
+    keys: Arc<[Arc<Key>]>,
+    of: f64,
+    held: Duration,
+}
+
 /// Checks an answer as a whole: with one key that cannot be used none of it counts.
-pub(super) fn read(fetched: Fetched) -> Result<(Arc<[Arc<Key>]>, f64, Duration), Failure> {
+pub(super) fn read(fetched: Fetched) -> Result<Usable, Failure> {
     let refresh =
         u64::try_from(fetched.refresh_seconds).ok().filter(|seconds| (1..=u64::from(u32::MAX)).contains(seconds));
     let refresh = refresh.ok_or_else(|| bad(format!("found invalid refresh hint ({}s)", fetched.refresh_seconds)))?;
@@ -203,7 +210,7 @@ pub(super) fn read(fetched: Fetched) -> Result<(Arc<[Arc<Key>]>, f64, Duration),
         Ok(Arc::new(Key::new(key, fetched.hidden)))
     };
     let keys = fetched.keys.into_iter().map(key).collect::<Result<_, Failure>>()?;
-    Ok((keys, of, Duration::from_secs(refresh)))
+    Ok(Usable { keys, of, held: Duration::from_secs(refresh) })
 }
 
 /// The key that a header names. It says nothing but that and what every header says.

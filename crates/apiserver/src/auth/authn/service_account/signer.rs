@@ -45,7 +45,7 @@ impl Signer {
 
 /// Who signs the tokens that are asked for.
 pub enum Signing {
-    Own(Signer),
+    Own(Box<Signer>),
     External(Arc<External>),
 }
 
