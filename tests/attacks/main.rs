@@ -7,9 +7,12 @@
 mod caller;
 mod server;
 
+mod audited;
 mod bounds;
 mod certificates;
 mod connections;
+mod credentials;
+mod escalation;
 mod first_hour;
 mod identity;
 mod passing;

@@ -3,6 +3,7 @@
 //! Everything listens on 127.0.0.1, in folders of its own.
 
 mod at_rest;
+mod benchmark;
 mod files;
 mod flags;
 mod looking_in;

@@ -1,7 +1,7 @@
 //! The whole server from its settings: authentication, authorization, admission and allocation over one object
 //! store, the objects that every cluster has, and the table of special subresources.
 
-use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc};
+use std::{net::SocketAddr, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use api::{
     Value,
@@ -29,12 +29,18 @@ use crate::{
             certificate::Certificates,
             front_proxy::FrontProxy,
             oidc::Told,
-            service_account::{ServiceAccountTokens, Signer},
+            service_account::{
+                ServiceAccountTokens, Signer, Signing,
+                expiry::Expiry,
+                external::{self, External},
+                keys::Keys,
+            },
             structured::{self, Structured},
             token::Tokens,
             token_file::TokenFile,
             token_webhook::{self, TokenWebhook},
         },
+        impersonation::Impersonation,
         metrics,
         modes::{self, Modes},
         node::{self, NodeAuthorizer},
@@ -109,10 +115,26 @@ pub struct Options {
     pub runtime_config: RuntimeConfig,
 }
 
-/// Tokens of service accounts: who issues them, and with what key.
+/// Tokens of service accounts: who issues them, and for how long.
 pub struct ServiceAccounts {
     pub issuer: String,
-    pub key: pki::SigningKey,
+    pub signed_by: SignedBy,
+    /// Whether a Pod's tokens live longer than it is told.
+    pub extend: bool,
+    /// The longest life of a token that is asked for.
+    pub longest: Option<Duration>,
+}
+
+pub enum SignedBy {
+    Key(pki::SigningKey),
+    /// A program beside this one.
+    External(Arc<dyn external::Service>),
+}
+
+impl ServiceAccounts {
+    pub fn new(issuer: &str, key: pki::SigningKey) -> Self {
+        ServiceAccounts { issuer: issuer.to_owned(), signed_by: SignedBy::Key(key), extend: true, longest: None }
+    }
 }
 
 /// Why a server cannot be built.
@@ -165,7 +187,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     for plural in source::FOLLOWED {
         objects.add_event_handler(&objects.definition(source::GROUP, plural)?, policies.clone()).await?;
     }
-    let hooks = Arc::new(webhook::Webhooks::new(webhooks.clone()));
+    let hooks = Arc::new(webhook::Webhooks::new(webhooks.clone(), options.admission.webhooks));
     for plural in [webhook::MUTATING, webhook::VALIDATING] {
         objects.add_event_handler(&objects.definition(webhook::GROUP, plural)?, hooks.clone()).await?;
     }
@@ -188,9 +210,10 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let services = ServiceAllocation::start(objects.clone(), ranges, ports).await?;
     start.done(started::ALLOCATES);
     let allocations: Allocations = vec![(allocation::KEY, Arc::new(services))];
-    let mut authenticator = authentication(&options.service_accounts, loopback, &options.token_file)?;
+    let accounts = Accounts::new(options.service_accounts).await.map_err(AssembleError::Setting)?;
+    let mut authenticator = authentication(&accounts, loopback, &options.token_file)?;
     let told = Told { metrics: Arc::default(), server: metrics::hash(&options.identity) };
-    let own = vec![options.service_accounts.issuer.clone()];
+    let own = vec![accounts.issuer.clone()];
     let structured = Structured::new(&options.authentication.configuration, own.clone(), told);
     let structured = Arc::new(structured.map_err(AssembleError::Setting)?);
     authenticator.tokens.push(structured.clone());
@@ -205,14 +228,16 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     authenticator.anonymous.enabled = options.anonymous;
     let authenticator = Arc::new(authenticator);
     let identified = authenticator.clone();
-    let signer = Signer::new(&options.service_accounts.issuer, &options.service_accounts.key);
-    let issuer = Issuer {
-        signer: signer.map_err(AssembleError::Setting)?,
-        audiences: vec![options.service_accounts.issuer.clone()],
-    };
     let address = SocketAddr::new(options.cluster.advertise_address, options.cluster.secure_port);
-    let accounts = &options.service_accounts;
-    let documents = IssuerDocuments::new(&accounts.issuer, address, std::slice::from_ref(&accounts.key.public));
+    let documents = IssuerDocuments::new(&accounts.issuer, address, accounts.keys.clone());
+    let counted = accounts.metrics.clone();
+    let followed = accounts.external();
+    let issuer = Issuer {
+        signing: accounts.signing,
+        name: accounts.issuer.clone(),
+        expiry: accounts.expiry,
+        audiences: vec![accounts.issuer],
+    };
     let parts = special::Parts {
         authentication: authenticator.clone(),
         tokens: Arc::new(issuer),
@@ -220,6 +245,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         connector: options.connector,
     };
     let mut state = State::new(objects, authorizer, admission, allocations, options.limits);
+    if options.features.enabled(Feature::ConstrainedImpersonation) {
+        state.impersonation = Impersonation::Constrained;
+    }
     if options.features.enabled(Feature::CBORServingAndStorage) {
         state.encodings = Encoding::WITH_CBOR;
     }
@@ -235,6 +263,9 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         start.done(started::SHARES);
         background.spawn(fairness.clone().run());
         background.spawn(fairness.clone().keep(state.objects.clone()));
+    }
+    if let Some(external) = followed {
+        background.spawn(external.follow());
     }
     let fairness = state.fairness.clone();
     state.auditor = options.audit.map(|settings| Auditor::new(settings, &mut background));
@@ -270,6 +301,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     server.add_metrics(move || identified.render());
     server.add_metrics(move || modes.render());
     server.add_metrics(move || structured.render());
+    server.add_metrics(move || counted.render());
     if let Some(fairness) = fairness {
         server.add_metrics(move || fairness.render());
     }
@@ -279,13 +311,45 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     Ok(server)
 }
 
+/// The settings of the tokens of service accounts.
+struct Accounts {
+    issuer: String,
+    signing: Signing,
+    keys: Arc<Keys>,
+    expiry: Expiry,
+    metrics: Arc<meter::Metrics>,
+}
+
+impl Accounts {
+    async fn new(settings: ServiceAccounts) -> Result<Self, String> {
+        let metrics = Arc::<meter::Metrics>::default();
+        let (signing, keys, signer) = match settings.signed_by {
+            SignedBy::Key(key) => (Signing::Own(Box::new(Signer::new(&key)?)), Keys::own(vec![key.public]), None),
+            SignedBy::External(service) => {
+                let (external, longest) = External::start(service, metrics.clone()).await?;
+                (Signing::External(external.clone()), Keys::External(external), Some(longest))
+            }
+        };
+        let expiry = Expiry::new(settings.extend, settings.longest, signer)?;
+        Ok(Accounts { issuer: settings.issuer, signing, keys: Arc::new(keys), expiry, metrics })
+    }
+
+    /// The program whose keys have to be followed.
+    fn external(&self) -> Option<Arc<External>> {
+        match &self.signing {
+            Signing::Own(_) => None,
+            Signing::External(external) => Some(external.clone()),
+        }
+    }
+}
+
 fn authentication(
-    accounts: &ServiceAccounts,
+    accounts: &Accounts,
     objects: Arc<Loopback>,
     token_file: &Option<(String, String)>,
 ) -> Result<Authentication, AssembleError> {
-    let keys = std::slice::from_ref(&accounts.key.public);
-    let issued = ServiceAccountTokens::new(vec![accounts.issuer.clone()], keys, objects.clone());
+    let (issuers, keys) = (vec![accounts.issuer.clone()], accounts.keys.clone());
+    let issued = ServiceAccountTokens::new(issuers, keys, objects.clone(), accounts.metrics.clone());
     let mut tokens: Vec<Arc<dyn Tokens>> = Vec::new();
     if let Some((name, text)) = token_file {
         tokens.push(Arc::new(TokenFile::parse(name, text).map_err(AssembleError::Setting)?));

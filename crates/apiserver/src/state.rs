@@ -10,7 +10,7 @@ use crate::{
     admission::attributes::{Admission, Allocation},
     aggregator::Aggregator,
     audit::{Auditor, Trail},
-    auth::{self, Attributes, Authorizer, Verdict},
+    auth::{self, Attributes, Authorizer, Verdict, impersonation::Impersonation},
     fairness::Fairness,
     http::{encoding::Encoding, places::Levels},
     pages::metrics::Metrics,
@@ -47,6 +47,8 @@ impl Default for Limits {
 pub struct State {
     pub objects: Arc<ObjectStore>,
     pub authorizer: Arc<dyn Authorizer>,
+    /// How callers may act for others.
+    pub impersonation: Impersonation,
     pub admission: Arc<dyn Admission>,
     /// Of the kinds whose objects hold something out of a limited supply.
     pub allocations: Allocations,
@@ -77,6 +79,7 @@ impl State {
         State {
             objects,
             authorizer,
+            impersonation: Impersonation::default(),
             admission,
             allocations,
             limits,

@@ -4,6 +4,7 @@
 mod api;
 mod custom;
 mod etcd;
+mod guards;
 mod hollow;
 mod limits;
 mod load;
@@ -47,6 +48,9 @@ struct Args {
     /// Measure nothing but what nodes cost: a hundred hollow ones, and one that joins
     #[arg(long)]
     nodes_only: bool,
+    /// Measure nothing but what authorization, admission, audit, encryption and fairness cost
+    #[arg(long)]
+    guards_only: bool,
     /// Where the figures are written as JSON, to be compared with another run
     #[arg(long, default_value = "bench.json")]
     out: PathBuf,
@@ -66,10 +70,15 @@ async fn main() -> anyhow::Result<()> {
             node::join(skiff, &mut report)?;
             subject::clean_up();
         }
+        (None, Some(skiff)) if args.guards_only => {
+            guards::measure(skiff, args.pods / 2, &mut report).await?;
+            subject::clean_up();
+        }
         (None, Some(skiff)) => {
             limits::measure(&mut report).await?;
             rows::control_plane(skiff, args.pods, args.nodes, &mut report).await?;
             etcd::measure(skiff, args.pods, &mut report).await?;
+            guards::measure(skiff, args.pods / 2, &mut report).await?;
             hollow::measure(skiff, &mut report).await?;
             if !args.control_plane_only {
                 node::measure(skiff, &mut report).await?;

@@ -15,6 +15,8 @@ use crate::{
 };
 
 const TOKEN: &str = "bench-token-of-this-run-only";
+/// Users beside the administrator: they may do what a row allows them, and one of them asks for more than its share.
+pub const USERS: [&str; 2] = ["worker", "glutton"];
 
 /// A path for files of this run, on the disk that data folders are on (memory would flatter the figures).
 pub fn scratch(name: &str) -> anyhow::Result<PathBuf> {
@@ -46,7 +48,8 @@ impl Server {
     pub async fn start(skiff: &Path, flags: &[&str]) -> anyhow::Result<Self> {
         let folder = scratch("server")?;
         let tokens = scratch("tokens.csv")?;
-        std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n"))?;
+        let users = USERS.map(|user| format!("{TOKEN}-{user},{user},{user},workers\n")).concat();
+        std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n{users}"))?;
         let port = free_port()?;
         let log = std::fs::File::create(scratch("server.log")?)?;
         let begun = Instant::now();
@@ -100,6 +103,12 @@ impl Server {
     /// Where the server listens, and the authorities that it made.
     pub fn way(&self) -> anyhow::Result<(String, pki::Pki)> {
         Ok((format!("https://{}", self.address), pki::Pki::open(&self.folder.join("pki"))?))
+    }
+
+    /// One of [`USERS`], over connections of its own.
+    pub async fn user(&self, name: &str, connections: usize) -> anyhow::Result<Api> {
+        let authority = std::fs::read_to_string(self.folder.join("pki/ca.crt"))?;
+        Api::connect(self.address, &authority, &format!("{TOKEN}-{name}"), connections).await
     }
 
     pub fn cpu_seconds(&self) -> f64 {

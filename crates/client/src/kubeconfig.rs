@@ -2,6 +2,7 @@
 //! is refused with a sentence; the fields that tools keep in it besides are passed over.
 
 use std::{
+    collections::HashMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -12,6 +13,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use crate::{
     error::{ConfigError, wrong},
     remote::{Config, Trust},
+    shown::Shown,
 };
 
 #[derive(Default, Deserialize)]
@@ -135,6 +137,25 @@ impl Kubeconfig {
         let user = self.users.iter().flatten().find(|one| Some(&one.name) == context.user.as_ref());
         let user = user.and_then(|one| one.user.clone()).unwrap_or_default();
         Config::of(cluster.ok_or_else(none)?, &user, &self.folder)
+    }
+
+    /// The credentials of each user of the file, by its name, whatever the cluster is.
+    pub fn shown(&self) -> Result<HashMap<String, Shown>, ConfigError> {
+        let anywhere = Cluster { server: Some("https://anywhere".to_owned()), ..Cluster::default() };
+        let one = |named: &NamedUser| {
+            let config = Config::of(&anywhere, &named.user.clone().unwrap_or_default(), &self.folder);
+            let shown = config.and_then(|config| Shown::of(&config));
+            let shown = shown.map_err(|error| wrong(format!("its user {:?}: {error}", named.name)))?;
+            Ok((named.name.clone(), shown))
+        };
+        self.users.iter().flatten().map(one).collect()
+    }
+
+    /// The user of the current context, where there are both.
+    pub fn current_user(&self) -> Option<&str> {
+        let name = self.current_context.as_ref().filter(|name| !name.is_empty())?;
+        let context = self.contexts.iter().flatten().find(|one| one.name == *name)?;
+        context.context.as_ref()?.user.as_deref().filter(|user| !user.is_empty())
     }
 }
 

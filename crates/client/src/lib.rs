@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod reflector;
 pub mod remote;
 pub mod rest;
+pub mod shown;
 pub mod slices;
 
 pub use ::api::object;
@@ -29,3 +30,4 @@ pub use kubeconfig::Kubeconfig;
 pub use object::{Kind, Object};
 pub use reflector::Sink;
 pub use remote::Config;
+pub use shown::Shown;

@@ -1,21 +1,17 @@
 //! An API server elsewhere: how it is reached, and as whom.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-use clock::{Duration, Instant};
+use clock::Duration;
 use dialer::{Dialer, Endpoint};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header};
-use parking_lot::Mutex;
 use pki::{Credential, Serving};
 
 use crate::{
     body::Body,
     error::{ConfigError, Error, wrong},
+    shown::Shown,
 };
-
-/// A token in a file is read anew after this time.
-const TOKEN_AGE: Duration = Duration::from_secs(60);
 
 /// How a server is reached, and as whom.
 #[derive(Clone)]
@@ -81,76 +77,23 @@ impl Config {
         let port = self.server.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
         let mut to = Endpoint::new(host.trim_matches(['[', ']']), port);
         to.server_name.clone_from(&self.server_name);
-        let mut dialer = if encrypted { Dialer::tls(Arc::new(self.tls()?)) } else { Dialer::plain() };
+        let shown = Shown::of(self)?;
+        let certificate = shown.certificate().cloned();
+        let mut dialer = if encrypted { Dialer::tls(Arc::new(self.tls(certificate)?)) } else { Dialer::plain() };
         if let Some(patience) = self.patience {
             dialer = dialer.patient(patience);
         }
-        let mut headers = self.headers.clone();
-        let authority = HeaderValue::from_str(&to.authority()).map_err(|_| wrong("its server has a strange name"))?;
-        headers.insert(header::HOST, authority);
-        if let Some(value) = self.authorization()? {
-            headers.insert(header::AUTHORIZATION, value);
-        }
-        let token = match &self.token_file {
-            None => None,
-            Some(path) => Some(TokenFile::open(path.clone(), self.token.is_some())?),
-        };
-        Ok(Remote { dialer, to, base: self.server.path().trim_end_matches('/').to_owned(), headers, token })
+        let host = HeaderValue::from_str(&to.authority()).map_err(|_| wrong("its server has a strange name"))?;
+        Ok(Remote { dialer, to, base: self.server.path().trim_end_matches('/').to_owned(), host, shown })
     }
 
-    fn tls(&self) -> Result<rustls::ClientConfig, ConfigError> {
-        let shown = self.credential.as_ref().map(Serving::new).transpose()?;
+    fn tls(&self, shown: Option<Arc<Serving>>) -> Result<rustls::ClientConfig, ConfigError> {
         Ok(match (&self.trust, shown) {
             (Trust::Authorities(pem), Some(shown)) => pki::client_config_showing(pem, shown, &[])?,
             (Trust::Authorities(pem), None) => pki::client_config(pem, None, &[])?,
             (Trust::Machine, shown) => pki::client_config_of_machine(shown, &[])?,
             (Trust::Anybody, shown) => pki::client_config_believing_all(shown, &[])?,
         })
-    }
-
-    fn authorization(&self) -> Result<Option<HeaderValue>, ConfigError> {
-        match (&self.token, &self.password) {
-            (Some(token), _) => bearer(token).map(Some).ok_or_else(|| wrong("its token holds what no token can hold")),
-            (None, Some((name, password))) if self.token_file.is_none() => {
-                let basic = format!("Basic {}", STANDARD.encode(format!("{name}:{password}")));
-                Ok(HeaderValue::from_str(&basic).ok())
-            }
-            _ => Ok(None),
-        }
-    }
-}
-
-fn bearer(token: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
-/// A token that somebody else renews in a file.
-struct TokenFile {
-    path: PathBuf,
-    /// The content of the file, and when it was read.
-    held: Mutex<(Option<HeaderValue>, Instant)>,
-}
-
-impl TokenFile {
-    fn open(path: PathBuf, may_miss: bool) -> Result<Self, ConfigError> {
-        let held = match fs::read_to_string(&path) {
-            Ok(text) => bearer(text.trim()),
-            Err(_) if may_miss => None,
-            Err(source) => return Err(ConfigError::Unreadable { path, source }),
-        };
-        Ok(TokenFile { path, held: Mutex::new((held, clock::Instant::now())) })
-    }
-
-    /// The token of now. One that cannot be read any more stays what it was.
-    fn current(&self) -> Option<HeaderValue> {
-        let mut held = self.held.lock();
-        if held.1.elapsed() >= TOKEN_AGE {
-            let fresh = fs::read_to_string(&self.path).ok().and_then(|text| bearer(text.trim()));
-            *held = (fresh.or_else(|| held.0.take()), Instant::now());
-        }
-        held.0.clone()
     }
 }
 
@@ -160,8 +103,8 @@ pub(crate) struct Remote {
     to: Endpoint,
     /// The beginning of every URL: scheme, host and base path.
     base: String,
-    headers: HeaderMap,
-    token: Option<TokenFile>,
+    host: HeaderValue,
+    shown: Shown,
 }
 
 impl Remote {
@@ -169,10 +112,8 @@ impl Remote {
         let asked = request.uri().path_and_query().map_or("/", |asked| asked.as_str());
         *request.uri_mut() =
             format!("{}{asked}", self.base).parse().map_err(http::Error::from).map_err(Error::transport)?;
-        request.headers_mut().extend(self.headers.clone());
-        if let Some(token) = self.token.as_ref().and_then(TokenFile::current) {
-            request.headers_mut().insert(header::AUTHORIZATION, token);
-        }
+        request.headers_mut().insert(header::HOST, self.host.clone());
+        self.shown.stamp(request.headers_mut());
         tracing::trace!(method = %request.method(), server = self.to.host, uri = %request.uri(), "request");
         let answer = self.dialer.send(&self.to, request).await.map_err(Error::transport)?;
         Ok(answer.map(Body::Network))
@@ -227,30 +168,5 @@ mod tests {
         assert_eq!(said(&config).await, "/base/api/v1/pods?limit=1 Basic dTpw a");
         config.token = Some("t".to_owned());
         assert_eq!(said(&config).await, "/base/api/v1/pods?limit=1 Bearer t a");
-    }
-
-    #[tokio::test]
-    async fn a_token_is_read_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("token");
-        let missing = TokenFile::open(path.clone(), false).err().unwrap();
-        assert!(missing.to_string().contains("cannot read"));
-        assert!(TokenFile::open(path.clone(), true).unwrap().current().is_none());
-        tokio::time::pause();
-        fs::write(&path, "one\n").unwrap();
-        let file = TokenFile::open(path.clone(), false).unwrap();
-        fs::write(&path, "two\n").unwrap();
-        assert_eq!(file.current().unwrap(), "Bearer one", "it is not old yet");
-        tokio::time::advance(TOKEN_AGE).await;
-        assert_eq!(file.current().unwrap(), "Bearer two");
-        fs::remove_file(&path).unwrap();
-        tokio::time::advance(TOKEN_AGE).await;
-        assert_eq!(file.current().unwrap(), "Bearer two", "what was read last holds");
-    }
-
-    #[test]
-    fn a_token_must_fit_into_a_header() {
-        let config = Config { token: Some("a\nb".to_owned()), ..Config::new("http://h").unwrap() };
-        assert!(config.connect().is_err());
     }
 }

@@ -16,6 +16,7 @@ pub mod jwt;
 pub mod kubeconfig;
 pub mod proven;
 pub mod signing;
+pub mod sites;
 pub mod tls;
 pub mod wish;
 
@@ -28,6 +29,7 @@ pub use folder::{Names, Pki};
 pub use kubeconfig::kubeconfig;
 pub use proven::ProvenKey;
 pub use signing::{SigningKey, VerifyingKey};
+pub use sites::{Site, Sites};
 pub use tls::{
     ClientCertificates, Serving, client_config, client_config_believing_all, client_config_of_bundle,
     client_config_of_machine, client_config_showing, server_config,

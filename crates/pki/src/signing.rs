@@ -86,6 +86,11 @@ impl VerifyingKey {
         Ok(keys)
     }
 
+    /// A key that somebody else gave this identity, by its SubjectPublicKeyInfo.
+    pub fn named(der: &[u8], id: String) -> Result<Self> {
+        Ok(VerifyingKey { id, ..Self::from_der(der)? })
+    }
+
     fn from_der(der: &[u8]) -> Result<Self> {
         let broken = |e: &dyn std::fmt::Display| PkiError::broken("a service account key", e);
         let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|e| broken(&e))?;

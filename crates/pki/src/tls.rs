@@ -54,12 +54,12 @@ impl Serving {
         Ok(())
     }
 
-    fn shown(&self) -> Arc<CertifiedKey> {
+    pub(crate) fn shown(&self) -> Arc<CertifiedKey> {
         self.0.read().unwrap_or_else(|broken| broken.into_inner()).clone()
     }
 }
 
-fn certified(credential: &Credential) -> Result<Arc<CertifiedKey>> {
+pub(crate) fn certified(credential: &Credential) -> Result<Arc<CertifiedKey>> {
     let key = provider().key_provider.load_private_key(private_key(&credential.key)?)?;
     let certified = CertifiedKey::new(inspect::chain(&credential.certificate)?, key);
     certified.keys_match()?;
@@ -82,14 +82,14 @@ impl ResolvesClientCert for Serving {
     }
 }
 
-/// A server's settings. `hints` (PEM) are the authorities whose client certificates are welcome; without them no client
+/// A server's settings. `hints` (PEM) are the authorities whose client certificates are welcome, in none all are; without them no client
 /// certificate is asked for. `alpn` is in order of preference, such as `["h2", "http/1.1"]`.
-pub fn server_config(serving: Arc<Serving>, hints: Option<&str>, alpn: &[&str]) -> Result<ServerConfig> {
+pub fn server_config(serving: Arc<dyn ResolvesServerCert>, hints: Option<&str>, alpn: &[&str]) -> Result<ServerConfig> {
     let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match hints {
         None => builder.with_no_client_auth(),
         Some(hints) => builder.with_client_cert_verifier(Arc::new(AnyCertificate {
-            hints: roots(hints)?.subjects(),
+            hints: if hints.is_empty() { Vec::new() } else { roots(hints)?.subjects() },
             algorithms: provider().signature_verification_algorithms,
         })),
     };
@@ -283,14 +283,42 @@ impl ClientCertVerifier for AnyCertificate {
     }
 }
 
-/// Decides whether a client's certificate was issued by one of some authorities, for client use, and is valid now.
+/// Decides whether a client's certificate was issued by one of some authorities, for client use, and is valid now. Clones share
+/// the authorities, which can be replaced.
 #[derive(Debug, Clone)]
-pub struct ClientCertificates(Arc<dyn ClientCertVerifier>);
+pub struct ClientCertificates(Arc<RwLock<Believed>>);
+
+#[derive(Debug, Clone)]
+struct Believed {
+    verifier: Arc<dyn ClientCertVerifier>,
+    changes: u64,
+}
+
+fn client_verifier(authorities: &str) -> Result<Arc<dyn ClientCertVerifier>> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(authorities)?), provider()).build();
+    verifier.map_err(|e| PkiError::broken("the client authorities", e))
+}
 
 impl ClientCertificates {
     pub fn new(authorities: &str) -> Result<Self> {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(authorities)?), provider()).build();
-        Ok(ClientCertificates(verifier.map_err(|e| PkiError::broken("the client authorities", e))?))
+        Ok(ClientCertificates(Arc::new(RwLock::new(Believed { verifier: client_verifier(authorities)?, changes: 0 }))))
+    }
+
+    /// From now on these authorities are believed, and no others.
+    pub fn replace(&self, authorities: &str) -> Result<()> {
+        let verifier = client_verifier(authorities)?;
+        let mut believed = self.0.write().unwrap_or_else(|broken| broken.into_inner());
+        *believed = Believed { verifier, changes: believed.changes + 1 };
+        Ok(())
+    }
+
+    fn believed(&self) -> Believed {
+        self.0.read().unwrap_or_else(|broken| broken.into_inner()).clone()
+    }
+
+    /// Grows whenever the authorities change: what was verified before counts no more.
+    pub fn changes(&self) -> u64 {
+        self.believed().changes
     }
 
     /// `chain` is what the client showed, its own certificate first.
@@ -298,7 +326,8 @@ impl ClientCertificates {
         let (leaf, intermediates) = chain.split_first().ok_or("no certificate")?;
         let seconds = clock::now().as_second().max(0).unsigned_abs();
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-        self.0.verify_client_cert(leaf, intermediates, now).map_err(|e| e.to_string())?;
+        let verifier = self.believed().verifier;
+        verifier.verify_client_cert(leaf, intermediates, now).map_err(|e| e.to_string())?;
         inspect::facts_der(leaf).map_err(|e| e.to_string())
     }
 }

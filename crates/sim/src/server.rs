@@ -26,10 +26,10 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         cluster,
         client_certificates: None,
         front_proxy: None,
-        service_accounts: ServiceAccounts {
-            issuer: "https://simulation".to_owned(),
-            key: pki::SigningKey::create().expect("a key can be made"),
-        },
+        service_accounts: ServiceAccounts::new(
+            "https://simulation",
+            pki::SigningKey::create().expect("a key can be made"),
+        ),
         token_file: None,
         anonymous: false,
         authentication: Default::default(),

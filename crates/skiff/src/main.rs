@@ -3,6 +3,7 @@
 //! Called as `skiff-cni` or `loopback` (by the container engine) it is that CNI plugin, as `kube-proxy` that command; called as `skiff <command>` it is that command.
 
 mod allocator;
+mod cis;
 mod commands;
 mod control_plane;
 mod flags;
@@ -69,7 +70,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Server(options) => server::run(options),
         Command::Agent(options) => agent::run(options),
         Command::KubeProxy(flags) => kube_proxy::run(flags),
-        Command::Check(options) => Ok(check::run(&options)),
+        Command::Check(options) => check::run(&options),
         Command::Images(command) => images::run(command),
         Command::Token(command) => token::run(command),
         Command::Store(command) => store::run(command),

@@ -67,7 +67,7 @@ gates! {
     ComponentStatusz = ALPHA.acts(),
     ConcurrentWatchObjectDecode = BETA_OFF,
     ConsistentListFromCache = LOCKED,
-    ConstrainedImpersonation = ALPHA,
+    ConstrainedImpersonation = ALPHA.acts(),
     ContainerCheckpoint = BETA,
     ContainerRestartRules = BETA.acts(),
     ContainerStopSignals = ALPHA,

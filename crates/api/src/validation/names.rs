@@ -321,7 +321,7 @@ pub(crate) fn wildcard_subdomain(value: &str) -> Vec<String> {
 }
 
 /// A domain and a path below it, such as `example.com/controller`.
-pub(crate) fn domain_prefixed_path(text: &str, path: &Path) -> Errors {
+pub fn domain_prefixed_path(text: &str, path: &Path) -> Errors {
     let (domain, below) = match text.split_once('/') {
         Some((domain, below)) if !domain.is_empty() && !below.is_empty() => (domain, below),
         _ if text.is_empty() => return vec![FieldError::required(path, "")],

@@ -16,7 +16,7 @@ use super::{
         event_rate_limit, image_policy_webhook, pod_node_selector, pod_toleration_restriction,
         settings::{Settings, event_limits, image_policy, node_selectors, tolerations},
     },
-    pod_security, quota,
+    pod_security, quota, webhook,
 };
 
 /// The settings of the plugins.
@@ -25,6 +25,7 @@ pub struct Configuration {
     pub pod_security: pod_security::Configuration,
     pub quota: quota::configuration::Configuration,
     pub optional: Settings,
+    pub webhooks: webhook::shown::Shown,
 }
 
 type Parse = fn(&mut Configuration, &Section<'_>) -> Result<(), String>;
@@ -37,6 +38,14 @@ const CONFIGURED: &[(&str, Parse)] = &[
     }),
     (quota::PLUGIN.name, |all, section| {
         all.quota = quota::configuration::Configuration::parse(section)?;
+        Ok(())
+    }),
+    (webhook::MUTATING.name, |all, section| {
+        all.webhooks.mutating = webhook::shown::parse(section)?;
+        Ok(())
+    }),
+    (webhook::VALIDATING.name, |all, section| {
+        all.webhooks.validating = webhook::shown::parse(section)?;
         Ok(())
     }),
     (event_rate_limit::PLUGIN.name, |all, section| {
@@ -189,6 +198,36 @@ mod tests {
         let error = load(&[("/etc/skiff/admission.yaml", &text)]).unwrap_err();
         let place = "plugins[0].configuration.limitedResources[0].resource";
         assert_eq!(error, format!("/etc/skiff/admission.yaml: {place}: it must name a resource"));
+    }
+
+    #[test]
+    fn webhooks_are_shown_what_a_kubeconfig_file_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, "users: [{name: '*', user: {token: t}}]").unwrap();
+        let said = |kind: &str, version: &str, file: &str| {
+            let text = format!(
+                "{HEAD}plugins:\n- name: ValidatingAdmissionWebhook\n  configuration: {{kind: {kind}, \
+                 apiVersion: apiserver.config.k8s.io/{version}, kubeConfigFile: {file}}}\n"
+            );
+            load(&[("/etc/skiff/admission.yaml", &text)])
+        };
+        let path = file.display().to_string();
+        for (kind, version) in [("WebhookAdmissionConfiguration", "v1"), ("WebhookAdmission", "v1alpha1")] {
+            let webhooks = said(kind, version, &path).unwrap().webhooks;
+            assert!(webhooks.validating.of_server("a:443").is_some() && webhooks.mutating.of_server("a:443").is_none());
+        }
+        let refused = |kind: &str, version: &str, file: &str, expected: &str| {
+            let error = said(kind, version, file).unwrap_err();
+            assert!(error.contains(&format!("plugins[0].configuration.{expected}")), "{error}");
+        };
+        let (kind, version) = ("WebhookAdmissionConfiguration", "v1");
+        refused("WebhookAdmission", version, &path, "kind: it must be WebhookAdmissionConfiguration");
+        refused(kind, "v1alpha1", &path, "kind: it must be WebhookAdmission, not");
+        refused(kind, "v2", &path, "apiVersion: it must be");
+        refused(kind, version, "conf", "kubeConfigFile: Invalid value: \"conf\": must be an absolute file path");
+        refused(kind, version, "''", "kubeConfigFile: Invalid value: \"\": must be an absolute");
+        refused(kind, version, "/no/such/file", "kubeConfigFile: cannot read /no/such/file");
     }
 
     #[test]

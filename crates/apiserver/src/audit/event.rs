@@ -29,7 +29,8 @@ pub struct Facts {
 /// The facts about a request that are found out on its way, and how it went so far.
 #[derive(Default)]
 pub struct Course {
-    pub impersonated: Option<Arc<User>>,
+    /// The user that it acts for, and the verb that allows that in some requests.
+    pub impersonated: Option<(Arc<User>, Option<&'static str>)>,
     pub reference: Option<Reference>,
     pub status: Option<Status>,
     /// In JSON.
@@ -196,9 +197,13 @@ fn head(facts: &Facts, course: &Course, stage: Stage) -> Vec<u8> {
     append_string(&mut out, facts.verb);
     out.extend_from_slice(b",\"user\":");
     user(&mut out, facts.user.as_deref());
-    if let Some(impersonated) = &course.impersonated {
+    if let Some((impersonated, constraint)) = &course.impersonated {
         out.extend_from_slice(b",\"impersonatedUser\":");
         user(&mut out, Some(impersonated));
+        if let Some(verb) = constraint {
+            let metadata = format!(",\"authenticationMetadata\":{{\"impersonationConstraint\":\"{verb}\"}}");
+            out.extend_from_slice(metadata.as_bytes());
+        }
     }
     let addresses: Vec<String> = facts.addresses.iter().map(|address| format!("\"{address}\"")).collect();
     out.extend_from_slice(format!(",\"sourceIPs\":[{}]", addresses.join(",")).as_bytes());
@@ -276,7 +281,7 @@ fn line(facts: &Facts, course: &Course, stage: Stage) -> String {
         (user.map_or(nobody.to_owned(), |user| user.name.clone()), groups.unwrap_or(none.to_owned()))
     };
     let (name, groups) = of(facts.user.as_ref(), "<none>", "<none>");
-    let (as_name, as_groups) = of(course.impersonated.as_ref(), "<self>", "<lookup>");
+    let (as_name, as_groups) = of(course.impersonated.as_ref().map(|(user, _)| user), "<self>", "<lookup>");
     let namespace = course.reference.as_ref().map(|about| about.namespace.as_str()).filter(|name| !name.is_empty());
     let code = course.status.as_ref().map_or("<deferred>".to_owned(), |status| status.code.to_string());
     let address = facts.addresses.first().map_or("<unknown>".to_owned(), ToString::to_string);
@@ -313,7 +318,7 @@ mod tests {
         let reference = Reference { resource: "pods".to_owned(), version: "v1".to_owned(), ..Reference::default() };
         let status = json!({"status": "Failure", "message": "m", "reason": "r", "details": {"name": "n"}});
         Course {
-            impersonated: Some(Arc::new(User::new("joe", ["ops"]))),
+            impersonated: Some((Arc::new(User::new("joe", ["ops"])), Some("impersonate:user-info"))),
             reference: Some(reference),
             status: Some(Status::of(404, &status)),
             request: Some(b"{\"a\":1}".to_vec()),
@@ -328,7 +333,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    const HEAD: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id","stage":"ResponseComplete","requestURI":"/api/v1/pods?x=\"","verb":"list","user":{"username":"jane","groups":["dev"],"extra":{"k":["v"]}},"impersonatedUser":{"username":"joe","groups":["ops"]},"sourceIPs":["10.0.0.1"],"userAgent":"test","objectRef":{"resource":"pods","apiVersion":"v1"},"responseStatus":{"metadata":{},"status":"Failure","message":"m","reason":"r","details":{"name":"n"},"code":404}"#;
+    const HEAD: &str = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id","stage":"ResponseComplete","requestURI":"/api/v1/pods?x=\"","verb":"list","user":{"username":"jane","groups":["dev"],"extra":{"k":["v"]}},"impersonatedUser":{"username":"joe","groups":["ops"]},"authenticationMetadata":{"impersonationConstraint":"impersonate:user-info"},"sourceIPs":["10.0.0.1"],"userAgent":"test","objectRef":{"resource":"pods","apiVersion":"v1"},"responseStatus":{"metadata":{},"status":"Failure","message":"m","reason":"r","details":{"name":"n"},"code":404}"#;
     const TAIL: &str =
         r#","requestReceivedTimestamp":"2024-01-01T00:00:00.000000Z","stageTimestamp":"2024-01-01T00:00:01.500000Z""#;
 

@@ -62,10 +62,10 @@ impl Trail {
         }
     }
 
-    /// The request acts for somebody else.
-    pub fn impersonated(&self, user: &Arc<User>) {
+    /// The request acts for somebody else, perhaps because of a verb that allows it in some requests.
+    pub fn impersonated(&self, user: &Arc<User>, constraint: Option<&'static str>) {
         if let Some(record) = &self.0 {
-            record.course.lock().impersonated = Some(user.clone());
+            record.course.lock().impersonated = Some((user.clone(), constraint));
         }
     }
 

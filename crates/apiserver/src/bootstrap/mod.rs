@@ -43,6 +43,11 @@ async fn forget_api_services(objects: &ObjectStore, wanted: &[BootstrapObject]) 
     Ok(())
 }
 
+/// Tells extension servers whose certificates are believed now.
+pub async fn tell_authorities(objects: &ObjectStore, cluster: &Cluster) -> Result<(), StatusError> {
+    ensure_one(objects, &system::authentication(cluster)).await
+}
+
 /// Makes or mends one.
 pub async fn ensure_one(objects: &ObjectStore, wanted: &BootstrapObject) -> Result<(), StatusError> {
     let definition = objects.definition(wanted.group, wanted.plural)?;

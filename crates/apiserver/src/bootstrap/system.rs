@@ -172,7 +172,7 @@ fn service(cluster: &Cluster) -> Vec<BootstrapObject> {
 }
 
 /// How extension servers check clients and the front proxy.
-fn authentication(cluster: &Cluster) -> BootstrapObject {
+pub fn authentication(cluster: &Cluster) -> BootstrapObject {
     let mut data = Map::from_iter([("client-ca-file".to_owned(), json!(cluster.client_authority))]);
     if let Some(authority) = &cluster.front_proxy_authority {
         let list = |names: &[String]| json!(json!(names).to_string());

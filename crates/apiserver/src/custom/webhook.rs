@@ -49,7 +49,8 @@ impl Conversions {
         let places = self.places(webhook.name());
         let asked = async {
             let _place = places.acquire().await.map_err(|error| error.to_string())?;
-            let question = Question { review, seconds: PATIENCE.as_secs(), late: LATE, limit, agent: None };
+            let (seconds, late) = (PATIENCE.as_secs(), LATE);
+            let question = Question { review, seconds, late, limit, agent: None, credentials: None };
             self.webhooks.ask(webhook.client(), question).await.map_err(|error| error.message)
         };
         // Waiting for a place counts.

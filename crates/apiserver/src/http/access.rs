@@ -9,7 +9,20 @@ use futures::future::BoxFuture;
 /// has not verified the certificates: an authenticator does.
 pub use listener::Peer;
 
-use crate::auth::User;
+use crate::auth::{User, authn::token::Note};
+
+/// The user who asks, and the notes for the audit about how that was found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    pub user: Arc<User>,
+    pub notes: Arc<[Note]>,
+}
+
+impl From<Arc<User>> for Known {
+    fn from(user: Arc<User>) -> Self {
+        Known { user, notes: Arc::default() }
+    }
+}
 
 /// Finds out who asks.
 pub trait Authenticator: Send + Sync {
@@ -18,5 +31,5 @@ pub trait Authenticator: Send + Sync {
     fn authenticate<'a>(
         &'a self,
         request: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Arc<User>>, StatusError>>;
+    ) -> BoxFuture<'a, Result<Option<Known>, StatusError>>;
 }

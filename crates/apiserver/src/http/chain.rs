@@ -18,7 +18,7 @@ use crate::{
     call::Call,
     fairness::{self, Flow},
     http::{
-        access::Peer,
+        access::{Known, Peer},
         body::{Body, Response},
         encoding::{self, Encoding, pretty},
         large,
@@ -141,12 +141,12 @@ async fn authenticated(
     found: &Found,
 ) -> Result<Response, StatusError> {
     let (given, auditor) = (parts.extensions.get::<Arc<User>>().cloned(), &router.state.auditor);
-    let user = match given {
-        Some(user) => user,
+    let Known { user, notes } = match given {
+        Some(user) => user.into(),
         None => {
             let (metrics, began) = (&router.state.metrics, Instant::now());
             let known = router.state.places.authenticate(&*router.authenticator, &mut parts).await;
-            metrics.access.identified(&metrics.all, known.as_deref(), began.elapsed());
+            metrics.access.identified(&metrics.all, known.as_ref().map(|known| &*known.user), began.elapsed());
             match (known, auditor) {
                 (Err(error), Some(auditor)) if error.code == 401 => {
                     auditor.unauthenticated(&parts, &info, &found.begun, &error).await;
@@ -162,15 +162,15 @@ async fn authenticated(
         Some(auditor) => auditor.receive(&parts, &info, &user, &found.begun).await?,
     };
     let _ = found.trail.set(trail.clone());
-    let user = match auth::impersonation::requested(&parts.headers)? {
+    notes.iter().for_each(|(key, text)| trail.annotate(*key, text.as_str()));
+    let (state, impersonation) = (&router.state, router.state.impersonation);
+    let user = match impersonation.requested(&parts.headers)? {
         None => user,
-        Some((wanted, asked)) => {
-            for part in &asked {
-                router.state.ask(&part.attributes(&user)).await?;
-            }
-            let wanted = Arc::new(wanted);
-            trail.impersonated(&wanted);
-            wanted
+        Some(wanted) => {
+            let acting = impersonation.act(&*state.authorizer, &Attributes::of(&user, &info), &wanted).await?;
+            let acted_for = Arc::new(acting.user);
+            trail.impersonated(&acted_for, acting.constraint);
+            acted_for
         }
     };
     authorized(router, parts, body, info, (user, trail), &found.flow).await

@@ -22,7 +22,11 @@ use listener::{Answering, Peer, Place, Places};
 
 use crate::{
     auth::{User, user},
-    http::{access::Authenticator, body::Body, request::Info},
+    http::{
+        access::{Authenticator, Known},
+        body::Body,
+        request::Info,
+    },
     pages::metrics::Metrics,
 };
 
@@ -151,7 +155,7 @@ impl Levels {
         &self,
         authenticator: &dyn Authenticator,
         parts: &mut Parts,
-    ) -> Result<Arc<User>, StatusError> {
+    ) -> Result<Known, StatusError> {
         let address = parts.extensions.get::<Peer>().map(|peer| peer.address.ip());
         let mut asking = authenticator.authenticate(parts);
         let known = match futures::poll!(&mut asking) {
@@ -166,11 +170,11 @@ impl Levels {
             }
         };
         drop(asking);
-        let user = known?.ok_or_else(StatusError::unauthorized)?;
+        let known = known?.ok_or_else(StatusError::unauthorized)?;
         if let Some(address) = address {
-            parts.extensions.insert(Asker { user: user.clone(), address });
+            parts.extensions.insert(Asker { user: known.user.clone(), address });
         }
-        Ok(user)
+        Ok(known)
     }
 
     /// Gives a request its place, with its body read where it has one that the server reads itself, of at most `limit`

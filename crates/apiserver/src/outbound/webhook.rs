@@ -1,5 +1,6 @@
 //! Webhooks asked over HTTPS. Where one is may be any address: whoever may write its configuration may have this server talk to
-//! it, as upstream. No credentials are sent. A webhook that holds a request up or sends too much ends with that request:
+//! it, as upstream. Credentials are shown only as the administrator's file says. A webhook that holds a request up or sends too
+//! much ends with that request:
 //! questions have a deadline and a bounded answer.
 //!
 //! Upstream counterpart: apiserver/pkg/util/webhook and client-go/rest, whose errors are those of the answers here.
@@ -9,6 +10,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use ::client::Shown;
 use api::{
     Value,
     codec::decode::{self, Format},
@@ -20,8 +22,10 @@ use clock::Duration;
 use dialer::Endpoint;
 use http::{Request, Uri, header};
 use parking_lot::Mutex;
+use pki::Serving;
 
 use super::{
+    credentials::Credentials,
     dialer::{Dialer, why},
     service::Routing,
 };
@@ -36,8 +40,14 @@ const SHOWN: usize = 2048;
 pub struct Webhooks {
     objects: Weak<ObjectStore>,
     routing: Routing,
-    /// Connections by the authorities that are believed on them.
-    dialers: Mutex<HashMap<String, Arc<Dialer>>>,
+    /// Connections by the authorities that are believed on them, and by the certificate that is shown.
+    dialers: Mutex<HashMap<String, Vec<Trusted>>>,
+}
+
+/// Connections on which the same authorities are believed and this certificate is shown.
+struct Trusted {
+    shown: Option<Arc<Serving>>,
+    dialer: Arc<Dialer>,
 }
 
 /// The question to a webhook.
@@ -51,12 +61,16 @@ pub struct Question<'q> {
     pub limit: usize,
     /// The asker, where that is told.
     pub agent: Option<&'static str>,
+    /// The credentials that it may be shown.
+    pub credentials: Option<&'q Credentials>,
 }
 
 /// Where a question goes.
 struct Place {
     to: Endpoint,
     host: String,
+    /// The host with its port, by which credentials are found.
+    server: String,
     /// Path and query.
     path: String,
 }
@@ -79,8 +93,9 @@ impl Webhooks {
 
     /// Sends a question and reads the answer. The error says why there is none.
     pub async fn ask(&self, client: &Client, question: Question<'_>) -> Result<Value, StatusError> {
-        let dialer = self.dialer(client).map_err(|why| unanswered(500, why))?;
         let place = self.place(client, question.seconds).await?;
+        let shown = question.credentials.and_then(|credentials| credentials.of_server(&place.server));
+        let dialer = self.dialer(client, shown.and_then(Shown::certificate)).map_err(|why| unanswered(500, why))?;
         let mut request = Request::post(&place.path)
             .header(header::HOST, &place.host)
             .header(header::CONTENT_TYPE, "application/json")
@@ -89,7 +104,10 @@ impl Webhooks {
             request = request.header(header::USER_AGENT, agent);
         }
         let request = request.body(Body::from(question.review.to_string()));
-        let request = request.map_err(|error| place.failed(&error.to_string()))?;
+        let mut request = request.map_err(|error| place.failed(&error.to_string()))?;
+        if let Some(shown) = shown {
+            shown.stamp(request.headers_mut());
+        }
         let asked = async {
             // Nothing that it redirects to is followed.
             let answer = dialer.forward(&place.to, request).await.map_err(|error| place.failed(why(&error)))?;
@@ -116,7 +134,7 @@ impl Webhooks {
             let objects = self.objects.upgrade().ok_or_else(gone)?;
             let host = format!("{name}.{namespace}.svc:{port}");
             let path = format!("/{}?timeout={seconds}s", service.path.trim_start_matches('/'));
-            let mut place = Place { to: Endpoint::new("", port), host, path };
+            let mut place = Place { to: Endpoint::new("", port), server: host.clone(), host, path };
             let to = self.routing.endpoint(&objects, (namespace, name, port)).await;
             place.to = to.map_err(|error| place.failed(&error.message))?;
             return Ok(place);
@@ -126,33 +144,37 @@ impl Webhooks {
         let uri: Uri = url.parse().map_err(|why: http::uri::InvalidUri| unparsable(&why.to_string()))?;
         let authority = uri.authority().ok_or_else(|| unparsable("there is no host"))?;
         let to = Endpoint::new(authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(443));
-        Ok(Place { to, host: authority.to_string(), path: format!("{}?timeout={seconds}s", uri.path()) })
+        let server = format!("{}:{}", authority.host(), to.port);
+        Ok(Place { to, host: authority.to_string(), server, path: format!("{}?timeout={seconds}s", uri.path()) })
     }
 
-    fn dialer(&self, client: &Client) -> Result<Arc<Dialer>, String> {
+    fn dialer(&self, client: &Client, shown: Option<&Arc<Serving>>) -> Result<Arc<Dialer>, String> {
         let mut dialers = self.dialers.lock();
-        if let Some(known) = dialers.get(&client.ca_bundle) {
-            return Ok(known.clone());
+        let same = |one: &&Trusted| one.shown.as_ref().map(Arc::as_ptr) == shown.map(Arc::as_ptr);
+        let believing = dialers.get(&client.ca_bundle).into_iter().flatten();
+        if let Some(known) = believing.into_iter().find(same) {
+            return Ok(known.dialer.clone());
         }
-        let made = Arc::new(connections(&client.ca_bundle)?);
+        let made = Arc::new(connections(&client.ca_bundle, shown.cloned())?);
         if dialers.len() >= KEPT {
             dialers.clear();
         }
-        dialers.insert(client.ca_bundle.clone(), made.clone());
+        let trusted = Trusted { shown: shown.cloned(), dialer: made.clone() };
+        dialers.entry(client.ca_bundle.clone()).or_default().push(trusted);
         Ok(made)
     }
 }
 
 /// Connections on which the authorities of a bundle are believed, PEM in base64; the machine's where it is empty.
-fn connections(bundle: &str) -> Result<Dialer, String> {
+fn connections(bundle: &str, shown: Option<Arc<Serving>>) -> Result<Dialer, String> {
     const PROTOCOLS: &[&str] = &["http/1.1"];
     let unread = |why: String| format!("unable to load root certificates: {why}");
     let tls = if bundle.is_empty() {
-        pki::client_config_of_machine(None, PROTOCOLS)
+        pki::client_config_of_machine(shown, PROTOCOLS)
     } else {
         let bytes = base64::engine::general_purpose::STANDARD.decode(bundle);
         let bytes = bytes.map_err(|error| unread(error.to_string()))?;
-        pki::client_config_of_bundle(&String::from_utf8_lossy(&bytes), None, PROTOCOLS)
+        pki::client_config_of_bundle(&String::from_utf8_lossy(&bytes), shown, PROTOCOLS)
     };
     Ok(Dialer::tls(Arc::new(tls.map_err(|error| unread(error.to_string()))?)))
 }

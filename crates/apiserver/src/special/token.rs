@@ -8,20 +8,24 @@ use api::{Value, meta};
 use json::json;
 
 use super::object::{admitted, body, created, same_name, text};
-use crate::auth::authn::service_account::{Bound, Claims, Reference, Signer};
+use crate::auth::authn::service_account::{
+    Bound, Claims, Reference, Signing,
+    expiry::{Expiry, MINIMUM_SECONDS},
+};
 use crate::storage::object_store::ObjectStore;
-use crate::{call::Call, http::body::Response};
+use crate::{
+    call::Call,
+    http::{body::Response, respond},
+};
 
-const MINIMUM_SECONDS: i64 = 600;
 const MAXIMUM_SECONDS: i64 = 1 << 32;
-/// The lifetime that the ServiceAccount admission plugin asks for: such a token lives longer, because some clients
-/// don't reload it.
-const PROJECTED_SECONDS: i64 = 3607;
-const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
 /// Issues tokens.
 pub struct Issuer {
-    pub signer: Signer,
+    pub signing: Signing,
+    /// The issuer that tokens name.
+    pub name: String,
+    pub expiry: Expiry,
     /// The audiences of a token that names none: the API server's.
     pub audiences: Vec<String>,
 }
@@ -53,6 +57,7 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
     if audiences.is_none_or(|a| a.is_empty()) {
         request["spec"]["audiences"] = json!(issuer.audiences);
     }
+    let warnings = shorten(&mut request, issuer.expiry);
     let mut bound = Bound {
         namespace: namespace.clone(),
         node: None,
@@ -63,11 +68,22 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
     };
     bind(objects, &request, &mut bound).await?;
     let claims = claims(&request, bound, &issuer, now.as_second());
-    let token = issuer.signer.sign(&claims).map_err(StatusError::internal)?;
+    let token = issuer.signing.sign(&claims).await;
+    let token = token.map_err(|why| StatusError::internal(format!("failed to generate token: {why}")))?;
     call.trail.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.jti));
     let expires = clock::Timestamp::from_second(now.as_second() + seconds(&request)).map_err(StatusError::internal)?;
     request["status"] = json!({"token": token, "expirationTimestamp": expires.to_string()});
-    Ok(created(&request))
+    let mut response = created(&request);
+    respond::warn(&mut response, &warnings);
+    Ok(response)
+}
+
+/// Gives who asks for too long a life the longest that there is, and says so.
+fn shorten(request: &mut Value, expiry: Expiry) -> Vec<String> {
+    let asked = seconds(request);
+    let Some(longest) = expiry.longest.filter(|longest| asked > *longest) else { return Vec::new() };
+    request["spec"]["expirationSeconds"] = json!(longest);
+    vec![format!("requested expiration of {asked} seconds shortened to {longest} seconds")]
 }
 
 fn reference(object: &Value) -> Reference {
@@ -145,16 +161,14 @@ async fn node(objects: &ObjectStore, name: &str) -> Result<Option<Reference>, St
 fn claims(request: &Value, mut bound: Bound, issuer: &Issuer, now: i64) -> Claims {
     let audiences = request.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten();
     let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
-    let mut life = seconds(request);
-    if life == PROJECTED_SECONDS && audiences.iter().all(|a| issuer.audiences.contains(a)) {
-        bound.warnafter = Some(now + life);
-        life = EXTENDED_SECONDS;
-    }
+    let projected = bound.pod.is_some() && audiences.iter().all(|a| issuer.audiences.contains(a));
+    let (life, warn) = issuer.expiry.life(seconds(request), projected);
+    bound.warnafter = warn.map(|warn| now + warn);
     Claims {
         aud: audiences,
         exp: now + life,
         iat: now,
-        iss: issuer.signer.issuer.clone(),
+        iss: issuer.name.clone(),
         jti: clock::uuid(),
         nbf: now,
         sub: format!("system:serviceaccount:{}:{}", bound.namespace, bound.serviceaccount.name),
@@ -165,35 +179,42 @@ fn claims(request: &Value, mut bound: Bound, issuer: &Issuer, now: i64) -> Claim
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::authn::service_account::Signer;
 
     #[test]
     fn projected_tokens_live_longer_than_they_say() {
-        let signer = Signer::new("https://us", &pki::SigningKey::create().unwrap()).unwrap();
-        let issuer = Issuer { signer, audiences: vec!["api".into()] };
+        let signer = Signer::new(&pki::SigningKey::create().unwrap()).unwrap();
+        let (signing, name) = (Signing::Own(Box::new(signer)), "https://us".to_owned());
+        let issuer = Issuer { signing, name, expiry: Expiry::default(), audiences: vec!["api".into()] };
         let account = Reference { name: "bot".into(), uid: "u".into() };
-        let bound = || Bound {
+        let bound = |pod: Option<&str>| Bound {
             namespace: "ns".into(),
             node: None,
-            pod: None,
+            pod: pod.map(|name| Reference { name: name.into(), uid: "p".into() }),
             secret: None,
             serviceaccount: account.clone(),
             warnafter: None,
         };
         let request =
             |seconds: i64, audience: &str| json!({"spec": {"expirationSeconds": seconds, "audiences": [audience]}});
-        let plain = claims(&request(3600, "api"), bound(), &issuer, 1000);
-        assert_eq!(
-            (plain.exp, plain.bound.warnafter, plain.sub.as_str()),
-            (4600, None, "system:serviceaccount:ns:bot")
-        );
-        let projected = claims(&request(3607, "api"), bound(), &issuer, 1000);
-        assert_eq!((projected.exp, projected.bound.warnafter), (1000 + EXTENDED_SECONDS, Some(4607)));
-        let elsewhere = claims(&request(3607, "vault"), bound(), &issuer, 1000);
-        assert_eq!((elsewhere.exp, elsewhere.bound.warnafter), (4607, None));
+        let life = |seconds, audience, pod| {
+            let claims = claims(&request(seconds, audience), bound(pod), &issuer, 1000);
+            assert_eq!((claims.sub.as_str(), &*claims.iss), ("system:serviceaccount:ns:bot", "https://us"));
+            (claims.exp, claims.bound.warnafter)
+        };
+        assert_eq!(life(3600, "api", Some("web")), (4600, None));
+        assert_eq!(life(3607, "api", Some("web")), (1000 + 365 * 86_400, Some(4607)));
+        assert_eq!(life(3607, "vault", Some("web")), (4607, None));
+        assert_eq!(life(3607, "api", None), (4607, None), "only Pods have tokens that are projected");
         assert_eq!(
             validate(&request(60, "a"))[0].to_string(),
             "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes"
         );
         assert!(validate(&request(600, "a")).is_empty());
+        let mut long = request(9000, "a");
+        let told = shorten(&mut long, Expiry { longest: Some(7200), extended: None });
+        assert_eq!(told, ["requested expiration of 9000 seconds shortened to 7200 seconds"]);
+        assert_eq!(seconds(&long), 7200);
+        assert!(shorten(&mut long, Expiry::default()).is_empty());
     }
 }

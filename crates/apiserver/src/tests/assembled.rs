@@ -21,7 +21,7 @@ pub fn options() -> Options {
         cluster: Cluster::example(),
         client_certificates: None,
         front_proxy: None,
-        service_accounts: ServiceAccounts { issuer: "https://us".into(), key: pki::SigningKey::create().unwrap() },
+        service_accounts: ServiceAccounts::new("https://us", pki::SigningKey::create().unwrap()),
         token_file: Some(("tokens".into(), "secret,jane,1,dev\n".into())),
         anonymous: true,
         authentication: Default::default(),

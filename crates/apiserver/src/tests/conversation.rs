@@ -17,7 +17,7 @@ use crate::{
     auth::AlwaysAllow,
     custom,
     http::{
-        access::Authenticator,
+        access::{Authenticator, Known},
         body::{Body, BoxError},
         encoding::Encoding,
     },
@@ -31,10 +31,7 @@ use crate::{
 struct Nobody;
 
 impl Authenticator for Nobody {
-    fn authenticate<'a>(
-        &'a self,
-        _: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Arc<User>>, StatusError>> {
+    fn authenticate<'a>(&'a self, _: &'a http::request::Parts) -> BoxFuture<'a, Result<Option<Known>, StatusError>> {
         Box::pin(async { Ok(None) })
     }
 }

@@ -37,6 +37,8 @@ struct Shared {
     moods: Mutex<HashMap<String, Mood>>,
     /// The path, the headers and the review of each question.
     seen: Mutex<Vec<(String, http::HeaderMap, Value)>>,
+    /// The certificate that came with each connection.
+    shown: Mutex<Vec<Option<Vec<u8>>>>,
     asked: Notify,
 }
 
@@ -60,8 +62,10 @@ impl Hook {
         let serving = Serving::new(&authority.issue(&Subject::server("hook", names)).unwrap()).unwrap();
         let shared = Arc::<Shared>::default();
         let served = shared.clone();
-        let (address, task) = over_tls::listen(serving, None, move |io| {
+        let (address, task) = over_tls::listen(serving, Some(authority.certificate()), move |io| {
             let shared = served.clone();
+            let shown = io.get_ref().1.peer_certificates().and_then(|chain| Some(chain.first()?.to_vec()));
+            shared.shown.lock().push(shown);
             let service = service_fn(move |request: Request<Incoming>| answer(request, shared.clone()));
             async { drop(http1::Builder::new().serve_connection(TokioIo::new(io), service).await) }
         })
@@ -108,6 +112,11 @@ impl Hook {
     /// The paths and the reviews of the questions since this was last called.
     pub fn questions(&self) -> Vec<(String, http::HeaderMap, Value)> {
         std::mem::take(&mut self.shared.seen.lock())
+    }
+
+    /// The certificates of the connections since this was last called.
+    pub fn shown(&self) -> Vec<Option<Vec<u8>>> {
+        std::mem::take(&mut self.shared.shown.lock())
     }
 
     /// The paths alone.

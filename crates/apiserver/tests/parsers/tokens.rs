@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use apiserver::{
     auth::authn::{
-        service_account::{Bound, Claims, Reference, ServiceAccountTokens, Signer},
+        service_account::{Bound, Claims, Reference, ServiceAccountTokens, Signer, keys::Keys},
         token::Tokens,
     },
     storage::{loopback::Loopback, object_store::ObjectStore},
@@ -46,9 +46,10 @@ async fn place() -> (ServiceAccountTokens, String) {
     let account = objects.get(&accounts, "default", "bot").await.unwrap();
     let key = pki::SigningKey::create().unwrap();
     let loopback = Arc::new(Loopback::new(objects, &[]).await.unwrap());
-    let tokens = ServiceAccountTokens::new(vec![ISSUER.into()], std::slice::from_ref(&key.public), loopback);
+    let keys = Arc::new(Keys::own(vec![key.public.clone()]));
+    let tokens = ServiceAccountTokens::new(vec![ISSUER.into()], keys, loopback, Arc::default());
     let uid = account["metadata"]["uid"].as_str().unwrap();
-    (tokens, Signer::new(ISSUER, &key).unwrap().sign(&claims(uid)).unwrap())
+    (tokens, Signer::new(&key).unwrap().sign(&claims(uid)).unwrap())
 }
 
 #[test]

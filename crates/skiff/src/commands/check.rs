@@ -7,7 +7,11 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use crate::{flags::options, layout::Layout};
+use crate::{
+    cis::{self, Verdict},
+    flags::options,
+    layout::Layout,
+};
 
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +49,28 @@ impl std::fmt::Display for Line {
     }
 }
 
-pub fn run(options: &options::Check) -> ExitCode {
+pub fn run(options: &options::Check) -> anyhow::Result<ExitCode> {
+    Ok(if options.cis { benchmark(&options.data_dir)? } else { fitness(options) })
+}
+
+/// How the cluster stands to the CIS benchmark.
+fn benchmark(data_dir: &Path) -> anyhow::Result<ExitCode> {
+    let lines = cis::look(data_dir)?;
+    for line in &lines {
+        println!("{line}");
+    }
+    let count = |fits: fn(&Verdict) -> bool| lines.iter().filter(|line| fits(&line.verdict)).count();
+    let failed = count(|verdict| matches!(verdict, Verdict::Fail(_)));
+    println!(
+        "{} pass, {} do not apply, {} are left to the administrator, {failed} fail",
+        count(|verdict| matches!(verdict, Verdict::Pass(_))),
+        count(|verdict| matches!(verdict, Verdict::Apart(_))),
+        count(|verdict| matches!(verdict, Verdict::Open(_))),
+    );
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn fitness(options: &options::Check) -> ExitCode {
     let lines = look(options);
     for line in &lines {
         println!("{line}");
@@ -98,6 +123,7 @@ pub fn look(options: &options::Check) -> Vec<Line> {
 pub fn for_cluster(options: &options::Up) -> Vec<Line> {
     look(&options::Check {
         data_dir: options.common.data_dir.clone(),
+        cis: false,
         secure_port: options.control_plane.secure_port,
         kubelet_port: options.node.kubelet_port,
         container_runtime_endpoint: options.node.container_runtime_endpoint.clone(),

@@ -14,7 +14,6 @@ use anyhow::Context;
 use api::features::Feature;
 use apiserver::{
     Listening, Options, User,
-    assemble::ServiceAccounts,
     auth::authn::service_account::{Reference, Signer},
     bootstrap::Cluster,
     pages::{
@@ -34,7 +33,14 @@ use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
 use crate::{
-    control_plane::{admin, at_rest::AtRest, audit, cluster_dns, fresh::Fresh, welcome},
+    control_plane::{
+        admin,
+        at_rest::AtRest,
+        audit, cluster_dns,
+        fresh::Fresh,
+        trust::{self, Clients},
+        welcome,
+    },
     flags::options::{self, ControlPlane},
     given,
     layout::Layout,
@@ -183,12 +189,15 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     };
     let fresh = Fresh::new(layout.pki());
     let serving = fresh.shown(&pki, move |pki| pki.server(&names))?;
-    let tls = pki::server_config(serving, Some(pki.authority.certificate()), &["h2", "http/1.1"])?;
+    let (shown, followed) = trust::shown(&options.serving, serving)?;
+    let clients = Clients::open(&options.serving, pki.authority.certificate())?;
+    let tls = pki::server_config(shown, clients.hints(), &["h2", "http/1.1"])?;
     let (scheduling, controlling) = (Alive::default(), Alive::default());
     let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
     let components = components.map(|(name, part)| (name, part.clone()));
     let ending = Arc::<AtomicBool>::default();
-    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), address, components);
+    let cluster = cluster(options, &pki, &clients, address);
+    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), (&cluster, &clients), components);
     let server = progress.step("API server assembled", server).await?;
     server.on_rewrite(at_rest.clone().answering());
     let bind = SocketAddr::new(options.listen_address(), options.secure_port);
@@ -199,6 +208,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     tasks.spawn(fresh.clone().run());
     server.add_metrics(client::metrics::render);
     server.add_metrics(controllers::queue_metrics);
+    for followed in [followed, clients.followed(server.clone(), cluster)].into_iter().flatten() {
+        tasks.spawn(followed.run());
+    }
     server.add_metrics({
         let at_rest = at_rest.clone();
         move || at_rest.figures()
@@ -265,7 +277,7 @@ async fn leading<W: Future>(client: Client, me: Option<Candidate>, work: impl Fn
 /// Signs with the key of service accounts; a key that cannot be used was told of when the API server took it.
 fn token_signer(pki: &Pki) -> Option<TokenSigner> {
     let key = pki::SigningKey::load(&pki.service_account.private).ok()?;
-    let signer = Signer::new("", &key).ok()?;
+    let signer = Signer::new(&key).ok()?;
     Some(TokenSigner(Arc::new(move |subject| {
         let account = Reference { name: subject.account.to_owned(), uid: subject.uid.to_owned() };
         signer.sign_for_secret(subject.namespace, subject.secret, &account)
@@ -278,7 +290,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         cluster_cidrs: options.cluster_cidr.all().to_vec(),
         root_ca: pki.authority.certificate().to_owned(),
         authority: Some(pki.authority.clone()),
-        token_signer: token_signer(&pki),
+        token_signer: options.service_accounts.signs_here().then(|| token_signer(&pki)).flatten(),
         autoscaling: options.autoscaling(),
         features: options.gates.features().unwrap_or_default(),
         served: options.served.config().unwrap_or_default(),
@@ -327,12 +339,24 @@ fn checks(at_rest: &AtRest, ending: Arc<AtomicBool>) -> Checks {
     checks.with_slow("kms-providers", Counts::Everywhere, move || at_rest.clone().plugins_are_well())
 }
 
+fn cluster(options: &ControlPlane, pki: &Pki, clients: &Clients, address: IpAddr) -> Cluster {
+    Cluster {
+        service_ranges: options.service_cluster_ip_range.all().to_vec(),
+        advertise_address: address,
+        secure_port: options.secure_port,
+        client_authority: clients.authorities(),
+        front_proxy_authority: Some(pki.front_proxy.certificate().to_owned()),
+        front_proxy_names: vec!["front-proxy-client".to_owned()],
+        now: clock::now_seconds().to_string(),
+    }
+}
+
 async fn assembled(
     options: &ControlPlane,
     pki: &Pki,
     fresh: &Fresh,
     (at_rest, ending): (&AtRest, Arc<AtomicBool>),
-    address: IpAddr,
+    (cluster, clients): (&Cluster, &Clients),
     components: [(&str, Alive); 2],
 ) -> anyhow::Result<apiserver::Server> {
     let token_file = match &options.token_auth_file {
@@ -342,15 +366,6 @@ async fn assembled(
     let authority = pki.authority.certificate();
     let tls = pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?;
     let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec());
-    let cluster = Cluster {
-        service_ranges: options.service_cluster_ip_range.all().to_vec(),
-        advertise_address: address,
-        secure_port: options.secure_port,
-        client_authority: authority.to_owned(),
-        front_proxy_authority: Some(pki.front_proxy.certificate().to_owned()),
-        front_proxy_names: vec!["front-proxy-client".to_owned()],
-        now: clock::now_seconds().to_string(),
-    };
     let authorization = options.authorization.settings()?;
     let strangers = options.authentication.anonymous_auth.unwrap_or(true);
     let anonymous = strangers && !authorization.configuration.allows_everything();
@@ -362,13 +377,10 @@ async fn assembled(
     let features = options.gates.features()?;
     let server = apiserver::assemble(Options {
         store: at_rest.store(features.enabled(Feature::CBORServingAndStorage)),
-        cluster,
-        client_certificates: Some(ClientCertificates::new(authority)?),
+        cluster: cluster.clone(),
+        client_certificates: Some(clients.certificates.clone()),
         front_proxy: Some(ClientCertificates::new(pki.front_proxy.certificate())?),
-        service_accounts: ServiceAccounts {
-            issuer: options.issuer(),
-            key: pki::SigningKey::load(&pki.service_account.private)?,
-        },
+        service_accounts: options.service_accounts.settings(&options.issuer(), pki)?,
         token_file,
         anonymous,
         authentication: options.authentication.settings(&options.issuer())?,

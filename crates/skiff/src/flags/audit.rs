@@ -141,6 +141,11 @@ way!(LogWay, "log", "blocking", 1, "0s", false);
 way!(WebhookWay, "webhook", "batch", 400, "30s", true);
 
 impl AuditFlags {
+    /// For how many days logs are kept, how many of them, and how large they become; 0 stands for no bound.
+    pub fn log_bounds(&self) -> (u32, usize, u64) {
+        (self.audit_log_maxage, self.audit_log_maxbackup, self.audit_log_maxsize)
+    }
+
     /// Says what is wrong with the flags together.
     pub fn check(&self) -> anyhow::Result<()> {
         self.log.check()?;

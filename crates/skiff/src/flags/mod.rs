@@ -13,6 +13,8 @@ pub mod kube_proxy;
 pub mod lost_nodes;
 pub mod options;
 pub mod ranges;
+pub mod service_accounts;
+pub mod serving;
 pub mod switches;
 pub mod value;
 pub mod volumes;

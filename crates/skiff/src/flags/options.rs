@@ -24,6 +24,8 @@ use crate::flags::{
     kube_proxy::KubeProxyFlags,
     lost_nodes::LostNodes,
     ranges::{self, Ranges},
+    service_accounts::ServiceAccountFlags,
+    serving::ServingFlags,
     switches::{FeatureGates, ServedVersions},
     value,
     volumes::Volumes,
@@ -202,6 +204,10 @@ pub struct ControlPlane {
     pub scheduler_config: Option<PathBuf>,
     #[command(flatten)]
     pub authentication: AuthenticationFlags,
+    #[command(flatten)]
+    pub serving: ServingFlags,
+    #[command(flatten)]
+    pub service_accounts: ServiceAccountFlags,
     #[command(flatten)]
     pub authorization: AuthorizationFlags,
     #[command(flatten)]
@@ -392,6 +398,8 @@ impl ControlPlane {
         self.audit.check()?;
         self.authorization.settings()?;
         self.authentication.settings(&self.issuer())?;
+        self.serving.check()?;
+        self.service_accounts.check()?;
         self.in_flight.check()?;
         self.web.settings()?;
         self.served.config()?;
@@ -471,6 +479,9 @@ pub struct Node {
 pub struct Check {
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
+    /// Say instead how the cluster of this machine stands to the CIS Kubernetes benchmark, one line for each of its checks
+    #[arg(long)]
+    pub cis: bool,
     /// The API server's port
     #[arg(long, default_value = "6443", value_parser = value::port)]
     pub secure_port: u16,

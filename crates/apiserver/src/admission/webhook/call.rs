@@ -5,8 +5,8 @@ use api::status::StatusError;
 use super::super::{attributes::Attributes, policy::input::Input};
 use super::metrics::End;
 use super::review::{self, Answer};
-use super::source::Hook;
-use crate::outbound::webhook::{Question, Webhooks};
+use super::source::{Hook, Way};
+use crate::outbound::webhook::Question;
 
 /// An answer has at most this many bytes: a patch may hold a whole object, in base64.
 const ANSWER: usize = 8 << 20;
@@ -31,7 +31,7 @@ impl Failure {
 
 /// Asks one webhook about a write. The answer may be a refusal.
 pub(super) async fn ask(
-    webhooks: Option<&Webhooks>,
+    way: Option<&Way>,
     hook: &Hook,
     mutating: bool,
     dry_run: bool,
@@ -45,6 +45,7 @@ pub(super) async fn ask(
         "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
     let version = hook.version.ok_or_else(|| Failure::unanswered(400, unknown.to_owned()))?;
     let no_way = || Failure::unanswered(500, "this server asks no webhooks".to_owned());
+    let way = way.ok_or_else(no_way)?;
     let uid = clock::uuid();
     let review = review::question(version, &uid, input);
     let question = Question {
@@ -53,8 +54,9 @@ pub(super) async fn ask(
         late: "context deadline exceeded",
         limit: ANSWER,
         agent: Some(AGENT),
+        credentials: Some(way.credentials(mutating)),
     };
-    let answer = webhooks.ok_or_else(no_way)?.ask(&hook.client, question).await;
+    let answer = way.webhooks.ask(&hook.client, question).await;
     let answer = answer.map_err(|e| Failure::unanswered(e.code, format!("failed to call webhook: {}", e.message)))?;
     review::read(version, &uid, mutating, &answer)
         .map_err(|why| Failure::unanswered(503, format!("received invalid webhook response: {why}")))

@@ -11,6 +11,7 @@ mod metrics;
 mod mutating;
 mod review;
 mod scene;
+pub mod shown;
 pub mod source;
 #[cfg(test)]
 mod tests;

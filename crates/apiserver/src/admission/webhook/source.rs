@@ -17,7 +17,11 @@ use serde::Deserialize;
 use super::super::policy::conditions::Conditions;
 use super::metrics::Metrics;
 use super::review::Version;
-use crate::{outbound, storage::informer::EventHandler};
+use super::shown::Shown;
+use crate::{
+    outbound::{self, credentials::Credentials},
+    storage::informer::EventHandler,
+};
 
 pub const GROUP: &str = "admissionregistration.k8s.io";
 pub const MUTATING: &str = "mutatingwebhookconfigurations";
@@ -144,22 +148,34 @@ fn read(name: &str, configuration: &Value) -> Vec<Arc<Hook>> {
     about_something.map(|webhook| Arc::new(Hook::new(name, webhook))).collect()
 }
 
+/// The way to webhooks, and what those of each sort are shown.
+pub struct Way {
+    pub(super) webhooks: Arc<outbound::webhook::Webhooks>,
+    shown: Shown,
+}
+
+impl Way {
+    pub(super) fn credentials(&self, mutating: bool) -> &Credentials {
+        if mutating { &self.shown.mutating } else { &self.shown.validating }
+    }
+}
+
 /// The webhooks of the cluster, and the way to them.
 #[derive(Default)]
 pub struct Webhooks {
     pub(super) mutating: Configurations,
     pub(super) validating: Configurations,
-    way: Option<Arc<outbound::webhook::Webhooks>>,
+    way: Option<Way>,
     pub metrics: Metrics,
 }
 
 impl Webhooks {
-    pub(crate) fn new(way: Arc<outbound::webhook::Webhooks>) -> Self {
-        Webhooks { way: Some(way), ..Webhooks::default() }
+    pub(crate) fn new(webhooks: Arc<outbound::webhook::Webhooks>, shown: Shown) -> Self {
+        Webhooks { way: Some(Way { webhooks, shown }), ..Webhooks::default() }
     }
 
-    pub(super) fn way(&self) -> Option<&outbound::webhook::Webhooks> {
-        self.way.as_deref()
+    pub(super) fn way(&self) -> Option<&Way> {
+        self.way.as_ref()
     }
 
     /// Takes in that a configuration is now this, or gone.

@@ -22,7 +22,7 @@ impl Tokens for BootstrapTokens {
             let Some((id, secret)) = split(token) else { return Ok(None) };
             let found = self.0.get("", "secrets", NAMESPACE, &secret_name(id)).await.map_err(|e| e.to_string())?;
             let user = found.and_then(|object| user(&object, id, secret, clock::now()));
-            Ok(user.map(|user| Identity { user: Arc::new(user), audiences: Vec::new() }))
+            Ok(user.map(|user| Identity { user: Arc::new(user), audiences: Vec::new(), notes: Vec::new() }))
         })
     }
 }

@@ -53,9 +53,26 @@ struct Known {
 /// Checks against the client authorities.
 pub struct Certificates {
     authorities: ClientCertificates,
-    remembered: Mutex<HashMap<CertificateDer<'static>, Known>>,
+    remembered: Mutex<Remembered>,
     metrics: Metrics,
     life: Arc<Series>,
+}
+
+/// Certificates that were verified since the authorities changed last.
+#[derive(Default)]
+struct Remembered {
+    changes: u64,
+    users: HashMap<CertificateDer<'static>, Known>,
+}
+
+impl Remembered {
+    fn of(&mut self, changes: u64) -> &mut HashMap<CertificateDer<'static>, Known> {
+        if self.changes != changes {
+            self.changes = changes;
+            self.users.clear();
+        }
+        &mut self.users
+    }
 }
 
 impl Certificates {
@@ -72,8 +89,8 @@ impl Certificates {
 
     pub fn check(&self, chain: &[CertificateDer<'static>]) -> Result<Option<Arc<User>>, Rejected> {
         let Some(leaf) = chain.first() else { return Ok(None) };
-        let now = Instant::now();
-        if let Some(known) = self.remembered.lock().get(leaf).filter(|known| known.until > now) {
+        let (now, changes) = (Instant::now(), self.authorities.changes());
+        if let Some(known) = self.remembered.lock().of(changes).get(leaf).filter(|known| known.until > now) {
             self.life.observe((known.not_after - clock::now().as_second()) as f64);
             return Ok(Some(known.user.clone()));
         }
@@ -88,7 +105,12 @@ impl Certificates {
         let left = facts.not_after - clock::now().as_second();
         self.life.observe(left as f64);
         let life = Duration::from_secs(left.max(0).unsigned_abs());
+        // A user who was verified under other authorities counts for this request alone.
+        if self.authorities.changes() != changes {
+            return Ok(Some(user));
+        }
         let mut remembered = self.remembered.lock();
+        let remembered = remembered.of(changes);
         if remembered.len() >= REMEMBERED_CERTIFICATES {
             remembered.retain(|_, known| known.until > now);
         }
@@ -123,5 +145,11 @@ mod tests {
         let other = pki::Authority::create("ca").unwrap();
         let stranger = pki::inspect::chain(&other.issue(&subject).unwrap().certificate).unwrap();
         assert!(check.check(&stranger).is_err());
+        // Authorities change while the server runs, and nobody of the ones before is known any more.
+        check.authorities.replace(other.certificate()).unwrap();
+        assert_eq!(check.check(&stranger).unwrap().unwrap().node_name(), Some("n1"));
+        assert!(check.check(&chain).is_err());
+        assert!(check.authorities.replace("nothing").is_err());
+        assert!(check.check(&stranger).is_ok());
     }
 }

@@ -27,7 +27,7 @@ use sha2::{Digest, Sha256};
 use api::status::StatusError;
 
 use super::{User, credentials::WEBSOCKET_TOKEN, header};
-use crate::http::access::{Authenticator, Peer};
+use crate::http::access::{Authenticator, Known, Peer};
 use structured::{Anonymous, Structured};
 use token::{Identity, Rejected, Tokens};
 
@@ -38,14 +38,14 @@ const REMEMBERED_TOKENS: usize = 8192;
 /// Accepted tokens by their SHA-256, with the end of the trust in them.
 #[derive(Default)]
 struct Remembered {
-    users: HashMap<[u8; 32], (Instant, Arc<User>)>,
+    users: HashMap<[u8; 32], (Instant, Known)>,
     /// The changes of the configuration under which they were accepted.
     changes: u64,
 }
 
 impl Remembered {
     /// The tokens that were accepted since the last change.
-    fn of(&mut self, changes: u64) -> &mut HashMap<[u8; 32], (Instant, Arc<User>)> {
+    fn of(&mut self, changes: u64) -> &mut HashMap<[u8; 32], (Instant, Known)> {
         if self.changes != changes {
             self.changes = changes;
             self.users.clear();
@@ -92,11 +92,11 @@ impl Authentication {
         chain: &[CertificateDer<'static>],
         headers: &HeaderMap,
         path: &str,
-    ) -> Result<Arc<User>, StatusError> {
+    ) -> Result<Known, StatusError> {
         let mut rejected = Vec::new();
         if let Some(proxy) = &self.front_proxy {
             match proxy.check(chain, headers) {
-                Ok(Some(user)) => return Ok(Arc::new(user.authenticated())),
+                Ok(Some(user)) => return Ok(Arc::new(user.authenticated()).into()),
                 Ok(None) => {}
                 Err(Refused::Stranger(why)) => rejected.push(why),
                 Err(Refused::Unreadable(why)) => return Err(unauthorized(&[why])),
@@ -106,7 +106,7 @@ impl Authentication {
             && !chain.is_empty()
         {
             match certificates.check(chain) {
-                Ok(Some(user)) => return Ok(user),
+                Ok(Some(user)) => return Ok(user.into()),
                 Ok(None) => {}
                 Err(why) => rejected.push(why),
             }
@@ -118,12 +118,12 @@ impl Authentication {
                 Err(why) => Err(why),
             };
             match known {
-                Ok(user) => return Ok(user),
+                Ok(known) => return Ok(known),
                 Err(why) => rejected.push(why),
             }
         }
         if rejected.is_empty() && self.lets_in_strangers(path) {
-            return Ok(Arc::new(User::anonymous()));
+            return Ok(Arc::new(User::anonymous()).into());
         }
         Err(unauthorized(&rejected))
     }
@@ -137,19 +137,20 @@ impl Authentication {
         self.structured.as_ref().map_or(0, |structured| structured.changes())
     }
 
-    async fn known_token(&self, token: &str) -> Result<Arc<User>, Rejected> {
+    async fn known_token(&self, token: &str) -> Result<Known, Rejected> {
         let key: [u8; 32] = Sha256::digest(token).into();
         let (now, changes) = (Instant::now(), self.changes());
-        if let Some((until, user)) = self.remembered.lock().of(changes).get(&key)
+        if let Some((until, known)) = self.remembered.lock().of(changes).get(&key)
             && *until > now
         {
-            return Ok(user.clone());
+            return Ok(known.clone());
         }
         let identity = self.check_token(token, &self.audiences).await?.ok_or("invalid bearer token")?;
         let user = Arc::new(User::clone(&identity.user).authenticated());
+        let known = Known { user, notes: identity.notes.into() };
         // A user who was found under another configuration counts for this request alone.
         if self.changes() != changes {
-            return Ok(user);
+            return Ok(known);
         }
         let mut remembered = self.remembered.lock();
         let remembered = remembered.of(changes);
@@ -157,9 +158,9 @@ impl Authentication {
             remembered.retain(|_, (until, _)| *until > now);
         }
         if remembered.len() < REMEMBERED_TOKENS {
-            remembered.insert(key, (now + REMEMBERED, user.clone()));
+            remembered.insert(key, (now + REMEMBERED, known.clone()));
         }
-        Ok(user)
+        Ok(known)
     }
 
     /// Checks a token against the audiences wanted, without remembering it: for `TokenReview`. A token that knows no
@@ -198,7 +199,7 @@ impl Authenticator for Authentication {
     fn authenticate<'a>(
         &'a self,
         request: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Arc<User>>, StatusError>> {
+    ) -> BoxFuture<'a, Result<Option<Known>, StatusError>> {
         Box::pin(async move {
             let peer = request.extensions.get::<Peer>();
             let chain = peer.map_or(&[][..], |peer| &peer.certificates);
@@ -253,7 +254,7 @@ mod tests {
         if let Some(value) = header {
             headers.insert("authorization", value.parse().unwrap());
         }
-        all.identify(&[], &headers, "/api").await
+        all.identify(&[], &headers, "/api").await.map(|known| known.user)
     }
 
     #[tokio::test]
@@ -280,9 +281,9 @@ mod tests {
         let token = base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, "secret");
         let value = format!("{WEBSOCKET_TOKEN}{token}, v5.channel.k8s.io");
         headers.insert("sec-websocket-protocol", value.parse().unwrap());
-        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap().name, "system:anonymous", "no handshake");
+        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap().user.name, "system:anonymous", "no handshake");
         headers.insert("upgrade", "WebSocket".parse().unwrap());
-        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap().name, "jane");
+        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap().user.name, "jane");
         headers.append("sec-websocket-protocol", value.parse().unwrap());
         assert_eq!(all.identify(&[], &headers, "/api").await.unwrap_err().code, 401);
         for wrong in [format!("{WEBSOCKET_TOKEN}=, x"), format!("{WEBSOCKET_TOKEN}{token}")] {
@@ -306,7 +307,7 @@ mod tests {
             assert_eq!(all.identify(&[], &with(wrong), "/api").await.unwrap_err().code, 401);
         }
         // Another scheme is nobody's credential here.
-        assert_eq!(all.identify(&[], &with(&[b"Basic eDp5"]), "/api").await.unwrap().name, "system:anonymous");
+        assert_eq!(all.identify(&[], &with(&[b"Basic eDp5"]), "/api").await.unwrap().user.name, "system:anonymous");
     }
 
     #[tokio::test]

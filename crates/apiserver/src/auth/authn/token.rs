@@ -12,7 +12,12 @@ pub struct Identity {
     pub user: Arc<User>,
     /// The audiences that the token is for and that were asked for; empty for tokens that know no audience.
     pub audiences: Vec<String>,
+    /// The notes about its use for the audit.
+    pub notes: Vec<Note>,
 }
+
+/// An annotation of the audit event: its key, and its text.
+pub type Note = (&'static str, String);
 
 /// A credential that is not accepted; the text is for the log and for `TokenReview`.
 pub type Rejected = String;

@@ -41,7 +41,8 @@ impl TokenFile {
 
 impl Tokens for TokenFile {
     fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
-        let found = self.0.get(token).map(|user| Identity { user: user.clone(), audiences: Vec::new() });
+        let found =
+            self.0.get(token).map(|user| Identity { user: user.clone(), audiences: Vec::new(), notes: Vec::new() });
         Box::pin(std::future::ready(Ok(found)))
     }
 }

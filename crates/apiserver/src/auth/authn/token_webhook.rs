@@ -110,7 +110,7 @@ impl Tokens for TokenWebhook {
                 Said::Known { user, audiences: named } => {
                     let named = if named.is_empty() { &self.own } else { &named };
                     let both: Vec<String> = audiences.iter().filter(|one| named.contains(one)).cloned().collect();
-                    Ok((!both.is_empty()).then_some(Identity { user, audiences: both }))
+                    Ok((!both.is_empty()).then_some(Identity { user, audiences: both, notes: Vec::new() }))
                 }
             }
         })

@@ -2,6 +2,7 @@
 
 mod answers;
 mod asked;
+mod shown;
 
 use std::sync::Arc;
 

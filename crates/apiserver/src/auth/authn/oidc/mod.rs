@@ -132,7 +132,7 @@ impl Tokens for Jwt {
             let labels =
                 [("result", if user.is_ok() { "success" } else { "failure" }), ("jwt_issuer_hash", &hash(&self.url))];
             self.told.metrics.observe(&LATENCY, &labels, begin.elapsed().as_secs_f64());
-            Ok(Some(Identity { user: Arc::new(user?), audiences: Vec::new() }))
+            Ok(Some(Identity { user: Arc::new(user?), audiences: Vec::new(), notes: Vec::new() }))
         })
     }
 }

@@ -1,0 +1,165 @@
+//! Acting as somebody else: `Impersonate-*` headers, each part of which the caller must be allowed to take on.
+//!
+//! A caller that sends one of them never acts under its own name by accident: a header that can't be understood is refused.
+
+#[cfg(test)]
+mod asked;
+mod constrained;
+mod legacy;
+
+use api::status::StatusError;
+use http::HeaderMap;
+
+use super::{Attributes, Authorizer, User, Verdict, forbidden, header, user};
+
+/// How all of them begin.
+const PREFIX: &str = "impersonate-";
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+
+/// The group of what is asked for in the constrained ways, and of the UIDs and extras in the old one.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// The user that a request acts for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acting {
+    pub user: User,
+    /// The verb that bounds it, where one does.
+    pub constraint: Option<&'static str>,
+}
+
+/// In which ways callers may act for others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Impersonation {
+    /// A user who may `impersonate` somebody may do so in all requests.
+    #[default]
+    Legacy,
+    /// Beside that, some may do so in some requests.
+    Constrained,
+}
+
+impl Impersonation {
+    /// The user that the headers of a request name, exactly as they do. `Ok(None)` when they name nobody.
+    pub fn requested(self, headers: &HeaderMap) -> Result<Option<User>, StatusError> {
+        let unreadable = |why: header::Unreadable| StatusError::bad_request(why.to_string());
+        let known = |name: &str| matches!(name, USER | GROUP | UID) || name.starts_with(EXTRA);
+        let mut ours = headers.keys().map(http::HeaderName::as_str).filter(|name| name.starts_with(PREFIX)).peekable();
+        if ours.peek().is_none() {
+            return Ok(None);
+        }
+        if let Some(strange) = ours.find(|name| !known(name)) {
+            return Err(StatusError::bad_request(format!("the header {strange} is not understood")));
+        }
+        let one = |name: &str| header::one(headers, name).map(Option::unwrap_or_default).map_err(unreadable);
+        let wanted = User {
+            name: one(USER)?,
+            uid: one(UID)?,
+            groups: header::all(headers, GROUP).map_err(unreadable)?,
+            extra: header::extra(headers, EXTRA).map_err(unreadable)?,
+        };
+        if !wanted.name.is_empty() {
+            return Ok(Some(wanted));
+        }
+        let what = format!("{:?}", (&wanted.groups, &wanted.uid, &wanted.extra));
+        let why = format!("requested {what} without impersonating a user name");
+        Err(match self {
+            Impersonation::Legacy => StatusError::internal(why),
+            Impersonation::Constrained => StatusError::bad_request(why),
+        })
+    }
+
+    /// Whether a caller may act for somebody in a request, and who that is then, with the groups that come with the name. The
+    /// error is the answer to the caller: the first refusal, that of the narrowest way that there is to act for such a user.
+    pub async fn act(
+        self,
+        authorizer: &dyn Authorizer,
+        request: &Attributes<'_>,
+        wanted: &User,
+    ) -> Result<Acting, StatusError> {
+        if self == Impersonation::Legacy {
+            return legacy::act(authorizer, request.user, wanted).await;
+        }
+        let refused = match constrained::act(authorizer, request, wanted).await {
+            Ok(Some(acting)) => return Ok(acting),
+            Ok(None) => None,
+            Err(refused) => Some(refused),
+        };
+        let acting = legacy::act(authorizer, request.user, wanted).await;
+        acting.map_err(|error| refused.unwrap_or(error))
+    }
+}
+
+/// Asks one question about a caller that wants to be somebody else. Without an answer it is refused.
+async fn ask(authorizer: &dyn Authorizer, attributes: &Attributes<'_>) -> Result<(), StatusError> {
+    match authorizer.authorize(attributes).await {
+        Verdict::Allow(_) => Ok(()),
+        Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(forbidden(attributes, &why)),
+        Verdict::Failed(failure) if failure.reason.is_empty() => Err(forbidden(attributes, &failure.error)),
+        Verdict::Failed(failure) => Err(forbidden(attributes, &format!("{}: {}", failure.error, failure.reason))),
+    }
+}
+
+/// The groups that come with being a service account.
+fn groups_of_account(namespace: &str) -> Vec<String> {
+    let all = user::GROUP_SERVICE_ACCOUNTS;
+    vec![all.to_owned(), format!("{all}:{namespace}")]
+}
+
+/// Adds the group of those who are known, or of those who are not.
+fn complete(mut wanted: User) -> User {
+    let group = match wanted.name.as_str() {
+        user::ANONYMOUS => user::GROUP_UNAUTHENTICATED,
+        _ if wanted.in_group(user::GROUP_UNAUTHENTICATED) => return wanted,
+        _ => user::GROUP_AUTHENTICATED,
+    };
+    if !wanted.in_group(group) {
+        wanted.groups.push(group.to_owned());
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+mod of_headers {
+    use super::*;
+
+    fn headers(list: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in list {
+            let value = http::HeaderValue::from_bytes(value.as_bytes()).unwrap();
+            headers.append(name.parse::<http::HeaderName>().unwrap(), value);
+        }
+        headers
+    }
+
+    #[test]
+    fn nobody_acts_as_himself_by_accident() {
+        let requested = |list: &[(&str, &str)]| Impersonation::Legacy.requested(&headers(list));
+        assert!(requested(&[("accept", "*/*")]).unwrap().is_none());
+        let user = requested(&[(USER, "jösé"), (GROUP, "größe"), ("Impersonate-Extra-acme.com%2fx", "1")]);
+        let user = user.unwrap().unwrap();
+        assert_eq!((user.name.as_str(), user.groups[0].as_str()), ("jösé", "größe"));
+        assert_eq!(user.extra["acme.com/x"], ["1"]);
+        for (asked, code, constrained) in [
+            (&[(GROUP, "a")][..], 500, 400),
+            (&[(USER, "")], 500, 400),
+            (&[(USER, ""), (UID, "u")], 500, 400),
+            (&[(USER, "a"), (USER, "b")], 400, 400),
+            (&[(USER, "a"), (UID, "1"), (UID, "2")], 400, 400),
+            (&[(USER, "a"), ("impersonate-groups", "b")], 400, 400),
+            (&[("impersonate-usr", "a")], 400, 400),
+            (&[(USER, "a"), ("impersonate-extra-%ff", "x")], 400, 400),
+        ] {
+            assert_eq!(requested(asked).unwrap_err().code, code, "{asked:?}");
+            let error = Impersonation::Constrained.requested(&headers(asked)).unwrap_err();
+            assert_eq!(error.code, constrained, "{asked:?}");
+        }
+        let mut raw = HeaderMap::new();
+        raw.insert(USER, http::HeaderValue::from_bytes(b"j\xf6s\xe9").unwrap());
+        assert_eq!(Impersonation::Legacy.requested(&raw).unwrap_err().code, 400);
+    }
+}

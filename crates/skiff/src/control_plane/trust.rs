@@ -1,0 +1,111 @@
+//! Certificates beside the cluster's own: whose clients are believed, and what is shown to clients that ask for a name. The files
+//! are followed.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::Context;
+use apiserver::{
+    Server,
+    bootstrap::{self, Cluster},
+};
+use futures::FutureExt;
+use pki::{ClientCertificates, Credential, Serving, Site, Sites};
+
+use super::followed::{Followed, read};
+use crate::flags::serving::{Named, ServingFlags};
+
+/// The authorities of clients: the cluster's own, and those of the flag's file.
+pub struct Clients {
+    own: String,
+    file: Option<(PathBuf, String)>,
+    pub certificates: ClientCertificates,
+}
+
+impl Clients {
+    pub fn open(flags: &ServingFlags, own: &str) -> anyhow::Result<Self> {
+        let file = match &flags.client_ca_file {
+            None => None,
+            Some(file) => Some((file.clone(), read(std::slice::from_ref(file))?.concat())),
+        };
+        let text = file.as_ref().map_or("", |(_, text)| text);
+        let certificates = ClientCertificates::new(&both(own, text)).context("--client-ca-file")?;
+        Ok(Clients { own: own.to_owned(), file, certificates })
+    }
+
+    /// All authorities, in PEM.
+    pub fn authorities(&self) -> String {
+        both(&self.own, self.file.as_ref().map_or("", |(_, text)| text))
+    }
+
+    /// The names of authorities that clients are told when they connect: with a file that may change they are told none, so
+    /// that each shows the certificate that it has.
+    pub fn hints(&self) -> Option<&str> {
+        Some(if self.file.is_some() { "" } else { &self.own })
+    }
+
+    /// The task that follows the file, if there is one: it is believed, and extension servers are told so.
+    pub fn followed(self, server: Server, cluster: Cluster) -> Option<Followed> {
+        let Clients { own, file, certificates } = self;
+        let (file, text) = file?;
+        let apply = move |texts: Vec<String>| {
+            let authorities = both(&own, &texts.concat());
+            let cluster = Cluster { client_authority: authorities.clone(), ..cluster.clone() };
+            let (certificates, server) = (certificates.clone(), server.clone());
+            async move {
+                certificates.replace(&authorities).context("--client-ca-file")?;
+                let told = bootstrap::tell_authorities(server.objects(), &cluster).await;
+                told.map_err(|error| anyhow::anyhow!("extension servers cannot be told: {}", error.message))
+            }
+            .boxed()
+        };
+        Some(Followed::new((vec![file], vec![text]), apply))
+    }
+}
+
+fn both(own: &str, more: &str) -> String {
+    format!("{}\n{more}", own.trim_end())
+}
+
+/// The certificates that the server shows: its own, and those of the flags to a client that asks for their names.
+pub fn shown(flags: &ServingFlags, own: Arc<Serving>) -> anyhow::Result<(Arc<Sites>, Option<Followed>)> {
+    let sites = Sites::new(own);
+    let named = flags.certificates();
+    if named.is_empty() {
+        return Ok((sites, None));
+    }
+    let files: Vec<PathBuf> = named.iter().flat_map(|one| [one.certificate.clone(), one.key.clone()]).collect();
+    let texts = read(&files)?;
+    show(&sites, &named, &texts)?;
+    let replaced = sites.clone();
+    let apply = move |texts: Vec<String>| std::future::ready(show(&replaced, &named, &texts)).boxed();
+    Ok((sites, Some(Followed::new((files, texts), apply))))
+}
+
+fn show(sites: &Sites, named: &[Named], texts: &[String]) -> anyhow::Result<()> {
+    let site = |(one, pair): (&Named, &[String])| Site {
+        credential: Credential { certificate: pair[0].clone(), key: pair[1].clone() },
+        names: one.names.clone(),
+    };
+    let all: Vec<Site> = named.iter().zip(texts.chunks_exact(2)).map(site).collect();
+    // One after another first, so that an error says which one it is about.
+    for (one, site) in named.iter().zip(&all) {
+        Serving::new(&site.credential)
+            .with_context(|| format!("{} and {}", one.certificate.display(), one.key.display()))?;
+    }
+    Ok(sites.replace(&all)?)
+}
+
+/// Whether the files of the flags can be used.
+pub fn check(flags: &ServingFlags) -> anyhow::Result<()> {
+    for one in flags.certificates() {
+        let texts = read(&[one.certificate.clone(), one.key.clone()])?;
+        let [certificate, key] = texts.try_into().map_err(|_| anyhow::anyhow!("two files have two texts"))?;
+        Serving::new(&Credential { certificate, key })
+            .with_context(|| format!("{} and {}", one.certificate.display(), one.key.display()))?;
+    }
+    if let Some(file) = &flags.client_ca_file {
+        let text = read(std::slice::from_ref(file))?.concat();
+        ClientCertificates::new(&text).with_context(|| format!("--client-ca-file {}", file.display()))?;
+    }
+    Ok(())
+}
