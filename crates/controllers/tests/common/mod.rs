@@ -8,7 +8,7 @@ use apiserver::{
     Server, User,
     admission::attributes::{Admission, Attributes},
     auth::{AlwaysAllow, user::GROUP_MASTERS},
-    http::access::Authenticator,
+    http::access::{Authenticator, Known},
     router::Router,
     special,
     state::{Limits, State},
@@ -26,7 +26,7 @@ impl Authenticator for Nobody {
     fn authenticate<'a>(
         &'a self,
         _: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Arc<User>>, api::status::StatusError>> {
+    ) -> BoxFuture<'a, Result<Option<Known>, api::status::StatusError>> {
         async { Ok(None) }.boxed()
     }
 }
