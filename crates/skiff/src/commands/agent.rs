@@ -20,13 +20,17 @@ use tokio::{sync::mpsc, task::JoinSet};
 use crate::{
     commands::{check, down, server},
     control_plane::{cluster_dns, welcome::Settings},
-    flags::options::{Agent, Node},
+    flags::{
+        kubelet_config,
+        options::{Agent, Node},
+    },
     layout::Layout,
     log,
     node::{
         address, alone,
         certificate::{Purpose, Renewal},
         join::{self, Member},
+        oom,
     },
     program_text,
     progress::Progress,
@@ -227,6 +231,8 @@ async fn start(
         tasks.spawn(renewal.run());
     }
     plugins(layout)?;
+    let settings = kubelet_config::settings(options.kubelet_config.document()?.as_ref())?;
+    oom::spare(settings.oom_score, containerd::pid(&layout.engine_options()));
     let engine = engine(options, layout, cluster.parts.network, (&mut tasks, progress)).await?;
     let mut config = kubelet_config(options, layout, &cluster, &name, engine)?;
     // Another network enforces policies itself.
@@ -395,6 +401,8 @@ fn kubelet_config(
     name: &str,
     engine: Arc<dyn Runtime>,
 ) -> anyhow::Result<kubelet::Config> {
+    let document = options.kubelet_config.document()?;
+    kubelet_config::warn(document.as_ref());
     let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
     make(&manifests)?;
     let tls = pki::server_config(cluster.serving.clone(), Some(&cluster.authority), &["http/1.1"])?;
@@ -416,8 +424,8 @@ fn kubelet_config(
         sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
         features: cluster.features,
-        settings: Default::default(),
-        document: None,
+        settings: kubelet_config::settings(document.as_ref())?,
+        document,
         selinux_labels: options.container_runtime_endpoint.is_some(),
         node_labels: BTreeMap::new(),
         node_annotations: cluster

@@ -36,7 +36,7 @@ pub fn insert(args: &mut Vec<String>) -> anyhow::Result<()> {
 }
 
 /// Says which file a wrong value stands in; without it the user would look for it on the command line.
-fn check(path: &str, command: &str, flag: &str) -> anyhow::Result<()> {
+pub fn check(path: &str, command: &str, flag: &str) -> anyhow::Result<()> {
     use clap::{CommandFactory, error::ErrorKind};
     match crate::flags::options::Cli::command().try_get_matches_from(["skiff", command, flag]) {
         // Flags that must be there are looked for when all are together.
@@ -55,7 +55,7 @@ fn flag_name(argument: &str) -> String {
 }
 
 /// The flags that a command knows, and those that others know: one file serves several commands.
-fn known_flags(command: &str) -> (Vec<String>, Vec<String>) {
+pub fn known_flags(command: &str) -> (Vec<String>, Vec<String>) {
     use clap::CommandFactory;
     let cli = crate::flags::options::Cli::command();
     let longs =

@@ -10,6 +10,7 @@ pub mod etcd;
 pub mod evictions;
 pub mod in_flight;
 pub mod kube_proxy;
+pub mod kubelet_config;
 pub mod lost_nodes;
 pub mod options;
 pub mod ranges;

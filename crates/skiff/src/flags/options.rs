@@ -22,6 +22,7 @@ use crate::flags::{
     evictions::Evictions,
     in_flight::InFlight,
     kube_proxy::KubeProxyFlags,
+    kubelet_config::KubeletConfig,
     lost_nodes::LostNodes,
     ranges::{self, Ranges},
     service_accounts::ServiceAccountFlags,
@@ -470,6 +471,8 @@ pub struct Node {
     pub cgroup_root: String,
     #[command(flatten)]
     pub evictions: Evictions,
+    #[command(flatten)]
+    pub kubelet_config: KubeletConfig,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
     #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
     pub allowed_unsafe_sysctls: Vec<String>,

@@ -5,3 +5,4 @@ pub mod address;
 pub mod alone;
 pub mod certificate;
 pub mod join;
+pub mod oom;

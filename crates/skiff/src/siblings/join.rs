@@ -92,6 +92,9 @@ fn args(sibling: &Sibling, meeting: Meeting, options: &Up, cluster: &Layout, nam
     for (name, value) in node.evictions.texts() {
         flag(name, value.into());
     }
+    for (name, path) in node.kubelet_config.texts() {
+        flag(name, path.into());
+    }
     for sysctl in &node.allowed_unsafe_sysctls {
         flag("allowed-unsafe-sysctls", sysctl.into());
     }
