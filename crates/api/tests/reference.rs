@@ -208,9 +208,7 @@ fn fields_are_written_in_upstreams_order() {
             continue;
         }
         let ours = String::from_utf8(encode::described(&object)).unwrap();
-        // Upstream escapes what has a meaning in HTML.
-        let theirs = compact(text.get()).replace(r"\u003c", "<").replace(r"\u003e", ">");
-        assert_eq!(ours, theirs, "{api_version} {kind}");
+        assert_eq!(ours, compact(text.get()), "{api_version} {kind}");
         written.insert(format!("{api_version} {kind}"));
     }
     for d in upstreams().filter(|d| d.kind != "APIService") {

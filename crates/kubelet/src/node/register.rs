@@ -220,7 +220,7 @@ async fn register(kubelet: &Kubelet, api: &Api<Node>) -> NodeStatus {
 fn change(reported: &NodeStatus, fresh: &NodeStatus) -> Value {
     let mut patch = json!({ "status": fresh });
     // Two addresses may be of one type, by which a patch would take them for one.
-    if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
+    if let Some(addresses) = patch["status"].get_mut("addresses").and_then(Value::as_array_mut) {
         addresses.push(json!({"$patch": "replace"}));
     }
     if fresh.volumes_in_use.is_none() && reported.volumes_in_use.is_some() {

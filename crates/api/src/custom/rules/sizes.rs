@@ -86,7 +86,7 @@ fn longest(allowed: &[Value]) -> Option<u64> {
 fn object(schema: &Structural, whole: bool) -> Extent {
     let replaced = whole && !has_metadata(schema);
     let metadata = metadata();
-    let own = schema.properties.iter().filter(|(name, _)| !(replaced && metadata.properties.contains_key(&**name)));
+    let own = schema.properties.iter().filter(|(name, _)| !(replaced && metadata.properties.contains_key(name)));
     let added = metadata.properties.iter().filter(|_| replaced);
     let (mut sizes, mut least) = (Sizes::default(), 2);
     for (name, of) in own.chain(added) {
