@@ -14,7 +14,9 @@ const TABLE: &str = include_str!("metrics.tsv");
 
 /// The families of a page: what sort they are of, and the sets of labels that their series have.
 #[derive(Debug, Default)]
-struct Pages(BTreeMap<(String, String), (String, BTreeSet<BTreeSet<String>>)>);
+struct Pages(BTreeMap<(String, String), Family>);
+
+type Family = (String, BTreeSet<BTreeSet<String>>);
 
 impl Pages {
     fn read(&mut self, page: &str, text: &str) {
@@ -103,6 +105,8 @@ impl Cluster<'_> {
                 "service": {"namespace": "default", "name": "nobody"}, "insecureSkipTLSVerify": true}});
         self.until("POST /apis/apiregistration.k8s.io/v1/apiservices", &service, 201);
         self.until("GET /apis/other.io/v1/things", &Value::Null, 503);
+        // The administrator waits for no place; a stranger's requests are shared out.
+        assert_eq!(self.server.ask_as(None, self.data, ("GET", "/version"), "").0, 200);
         for path in ["/livez", "/readyz"] {
             self.until(&format!("GET {path}"), &Value::Null, 200);
         }

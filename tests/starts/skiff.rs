@@ -90,10 +90,21 @@ impl Server {
 
     /// Sends one request as the administrator of the data folder, over HTTP/1.1; gives status and body.
     pub fn ask(&self, data: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
+        self.ask_as(Some(pki::Subject::client("admin", Some("system:masters"))), data, (method, path), body)
+    }
+
+    /// The answer to this user, or to a client that shows no certificate.
+    pub fn ask_as(
+        &self,
+        user: Option<pki::Subject>,
+        data: &Path,
+        (method, path): (&str, &str),
+        body: &str,
+    ) -> (u16, String) {
         let read = |name: &str| fs::read_to_string(data.join("pki").join(name)).unwrap();
         let authority = pki::Authority::load(&read("ca.crt"), &read("ca.key")).unwrap();
-        let admin = authority.issue(&pki::Subject::client("admin", Some("system:masters"))).unwrap();
-        let config = pki::client_config(authority.certificate(), Some(&admin), &["http/1.1"]).unwrap();
+        let shown = user.map(|user| authority.issue(&user).unwrap());
+        let config = pki::client_config(authority.certificate(), shown.as_ref(), &["http/1.1"]).unwrap();
         let name = rustls_pki_types::ServerName::try_from("127.0.0.1").unwrap();
         let mut tls = tokio_rustls::rustls::ClientConnection::new(config.into(), name).unwrap();
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();

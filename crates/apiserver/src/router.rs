@@ -163,7 +163,7 @@ async fn in_json(mut call: Call, definition: &Definition) -> Result<(Call, Optio
     let Some(media_type) = cbor::stands_for(call.header(header::CONTENT_TYPE)) else { return Ok((call, None)) };
     let body = call.read_body().await?;
     // The object of another subresource is of a type that its handler knows.
-    let verb = if matches!(&*call.info.subresource, "" | "status") { call.info.verb } else { "" };
+    let verb = if matches!(call.info.subresource, "" | "status") { call.info.verb } else { "" };
     let (json, warning) = cbor::as_json(&body, definition, verb, &call.query)?;
     call.body = json.into();
     call.headers.insert(header::CONTENT_TYPE, media_type);

@@ -75,7 +75,7 @@ async fn authorization(skiff: &Path, count: usize, report: &mut Report) -> anyho
         let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
         let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": format!("user-{i}")});
         let binding = json!({"metadata": {"name": format!("many-{i}")}, "roleRef": role, "subjects": [subject]});
-        let place = if i % 2 == 0 { "clusterrolebindings" } else { "namespaces/bench/rolebindings" };
+        let place = if i.is_multiple_of(2) { "clusterrolebindings" } else { "namespaces/bench/rolebindings" };
         api.post(&format!("{RBAC}/{place}"), &binding).await
     };
     drive(BINDINGS, 32, bind).await?;

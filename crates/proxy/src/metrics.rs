@@ -43,6 +43,10 @@ pub enum Extent {
     Partial,
 }
 
+/// The histogram, and the number, of one line of the page.
+type Of<T> = fn(&Counts) -> &T;
+type Number = fn(&Counts) -> f64;
+
 impl Counts {
     fn new() -> Self {
         // A millisecond doubled fourteen times, and upstream's mixture of linear steps.
@@ -151,7 +155,7 @@ impl Metrics {
     /// The page.
     pub fn render(&self) -> String {
         let (state, mut page) = (self.0.lock(), Page(String::new()));
-        let times: [(&str, &str, fn(&Counts) -> &Histogram); 5] = [
+        let times: [(&str, &str, Of<Histogram>); 5] = [
             ("sync_proxy_rules_duration_seconds", "Time of one round of writing rules in seconds", |c| &c.all),
             ("sync_full_proxy_rules_duration_seconds", "Time of writing all rules in seconds", |c| &c.full),
             ("sync_partial_proxy_rules_duration_seconds", "Time of writing what changed in seconds", |c| &c.partial),
@@ -166,7 +170,7 @@ impl Metrics {
                 page.histogram(name, *family, of(counts));
             }
         }
-        let numbers: [(&str, &str, &str, fn(&Counts) -> f64); 5] = [
+        let numbers: [(&str, &str, &str, Number); 5] = [
             ("sync_proxy_rules_last_timestamp_seconds", "gauge", "When rules were last written", |c| c.synced),
             ("sync_proxy_rules_last_queued_timestamp_seconds", "gauge", "When a change last came", |c| c.queued),
             ("sync_proxy_rules_nftables_sync_failures_total", "counter", "Transactions that the kernel refused", |c| {

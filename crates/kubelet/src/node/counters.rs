@@ -100,7 +100,7 @@ impl Counters {
             threads: number(&file("pids.current")),
             processes: processes(&file("cgroup.procs")),
             limit: number(&file("memory.max")),
-            shares: number(&file("cpu.weight")).map(|weight| 2 + (weight.saturating_sub(1) * 262_142 + 9998) / 9999),
+            shares: number(&file("cpu.weight")).map(|weight| 2 + (weight.saturating_sub(1) * 262_142).div_ceil(9999)),
             quota: quota.and_then(|text| text.parse().ok()),
             period,
             reads: by_name(io.as_deref(), "rios"),

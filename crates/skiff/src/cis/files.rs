@@ -152,11 +152,11 @@ mod tests {
         let (a, b) = (file("a.key", 0o600), file("b.key", 0o400));
         assert_eq!(modes(&within(folder.path(), ".key"), 0o600), pass("600 at most, all 2"));
         assert_eq!(modes(&within(folder.path(), ".crt"), 0o600), apart("no such file is there"));
-        assert_eq!(modes(&[a.clone()], 0o600), pass("600 at most"));
+        assert_eq!(modes(std::slice::from_ref(&a), 0o600), pass("600 at most"));
         let open = file("c.key", 0o640);
         let expected = format!("{} has the mode 640; chmod 600 it", open.display());
         assert_eq!(modes(&[a, b, open], 0o600), fail(expected));
         let gone = folder.path().join("gone");
-        assert_eq!(owners(&[gone.clone()]), apart(format!("{} is not there", gone.display())));
+        assert_eq!(owners(std::slice::from_ref(&gone)), apart(format!("{} is not there", gone.display())));
     }
 }
