@@ -123,7 +123,8 @@ pub enum NodePorts {
     Within(Vec<IpNet>),
 }
 
-/// Fields that upstream's file may hold without a meaning for this proxy are known by name, and refused when they ask for something.
+/// Fields that upstream's file may hold without a meaning for this proxy are known by name ([`WITHOUT_EFFECT`]), and a warning tells of
+/// those that ask for something.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct File {
@@ -254,8 +255,53 @@ impl KubeProxyFlags {
     }
 }
 
+/// The fields that are taken, as JSON pointers, and change nothing.
+const WITHOUT_EFFECT: [&str; 21] = [
+    "/bindAddress",
+    "/bindAddressHardFail",
+    "/enableProfiling",
+    "/showHiddenMetricsForVersion",
+    "/featureGates",
+    "/logging",
+    "/ipvs",
+    "/winkernel",
+    "/configSyncPeriod",
+    "/oomScoreAdj",
+    "/portRange",
+    "/windowsRunAsService",
+    "/clientConnection/acceptContentTypes",
+    "/clientConnection/contentType",
+    "/clientConnection/qps",
+    "/clientConnection/burst",
+    "/nftables/syncPeriod",
+    "/nftables/minSyncPeriod",
+    "/iptables/localhostNodePorts",
+    "/iptables/syncPeriod",
+    "/iptables/minSyncPeriod",
+];
+
+/// Whether a field says more than the zero values that upstream's tools write for all that nobody chose.
+fn asks(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !matches!(text.as_str(), "" | "0" | "0s" | "0.0.0.0" | "::"),
+        Value::Array(items) => items.iter().any(asks),
+        Value::Object(fields) => fields.iter().any(|(_, value)| asks(value)),
+    }
+}
+
+/// The fields of a file that ask for something in vain.
+fn in_vain(file: &Value) -> impl Iterator<Item = String> {
+    WITHOUT_EFFECT.iter().filter(|path| file.pointer(path).is_some_and(asks)).map(|path| path[1..].replace('/', "."))
+}
+
 fn read(text: &str) -> anyhow::Result<Settings> {
     let value: Value = serde_saphyr::from_str(text).context("it is not valid YAML")?;
+    for field in in_vain(&value) {
+        tracing::warn!("--config: {field} has no effect on this proxy");
+    }
     let file: File = json::from_value(without_nulls(value))?;
     if (file.api_version.as_str(), file.kind.as_str()) != (VERSION, KIND) {
         bail!("it is no {KIND} of {VERSION}");
@@ -371,6 +417,16 @@ fn bind(text: &str, usual: SocketAddr) -> anyhow::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_that_ask_in_vain_are_named() {
+        let named = |text: &str| in_vain(&serde_saphyr::from_str(text).unwrap()).collect::<Vec<_>>();
+        let zeros = "bindAddress: 0.0.0.0\noomScoreAdj: null\nlogging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}}}\n\
+            ipvs: {strictARP: false, excludeCIDRs: null}\nclientConnection: {qps: 0, contentType: \"\"}\nconfigSyncPeriod: 0s\n";
+        assert_eq!(named(zeros), Vec::<String>::new());
+        let asking = "oomScoreAdj: -999\nfeatureGates: {A: true}\nclientConnection: {qps: 5}\niptables: {minSyncPeriod: 1s}\nmode: nftables\n";
+        assert_eq!(named(asking), ["featureGates", "oomScoreAdj", "clientConnection.qps", "iptables.minSyncPeriod"]);
+    }
 
     /// The file that kubeadm writes, in its words.
     const KUBEADM: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nbindAddress: 0.0.0.0\nbindAddressHardFail: false\n\

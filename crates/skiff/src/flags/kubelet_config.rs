@@ -1,7 +1,11 @@
 //! `--kubelet-config` and `--kubelet-config-dir`: a KubeletConfiguration in a file, and a folder with parts of it that are laid over
 //! it. What has a flag becomes that flag; the command line and the file of flags win.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, anyhow};
 use api::write::patch::merge;
@@ -66,11 +70,13 @@ fn wrong(path: &Path, why: &str) -> anyhow::Error {
 }
 
 fn read(path: &Path) -> anyhow::Result<Value> {
-    let length = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-    if length > MOST {
-        return Err(wrong(path, &format!("it has {length} bytes; {MOST} is the most")));
+    let unreadable = || format!("cannot read {}", path.display());
+    let mut text = String::new();
+    // A pipe, or a file that grows, tells its length only while it is read.
+    File::open(path).and_then(|file| file.take(MOST + 1).read_to_string(&mut text)).with_context(unreadable)?;
+    if text.len() as u64 > MOST {
+        return Err(wrong(path, &format!("it has more than {MOST} bytes")));
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_saphyr::from_str(&text).map_err(|error| wrong(path, &format!("it is not valid YAML: {error}")))
 }
 
