@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use client::{Api, Caches, Client, Config, remote::Trust};
+use client::{Api, Caches, Client, Config, config::Trust};
 use json::{Value, json};
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
 use tokio::task::JoinSet;

@@ -17,10 +17,10 @@ use tower::{Service, ServiceExt};
 
 use crate::{
     body::Body,
+    config::Config,
     error::{BoxError, ConfigError, Error},
     kubeconfig::{Kubeconfig, in_file},
     metrics,
-    remote::Config,
 };
 
 /// A way to the API server. Clones go the same way.

@@ -11,8 +11,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::{
+    config::{Config, Trust},
     error::{ConfigError, wrong},
-    remote::{Config, Trust},
     shown::Shown,
 };
 

@@ -1,76 +1,18 @@
 //! An API server elsewhere: how it is reached, and as whom.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use clock::Duration;
 use dialer::{Dialer, Endpoint};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header};
-use pki::{Credential, Serving};
+use http::{HeaderValue, Request, Response, header};
 
 use crate::{
     body::Body,
+    config::Config,
     error::{ConfigError, Error, wrong},
     shown::Shown,
 };
 
-/// How a server is reached, and as whom.
-#[derive(Clone)]
-pub struct Config {
-    /// `https://host:port`, and perhaps a path below which everything is. Without TLS it is `http://`.
-    pub server: Uri,
-    pub trust: Trust,
-    /// The name in its certificate, where that is not the host.
-    pub server_name: Option<String>,
-    pub credential: Option<Credential>,
-    pub token: Option<String>,
-    /// Its content comes before `token`, as long as it can be read.
-    pub token_file: Option<PathBuf>,
-    /// A user and its password, where no token is.
-    pub password: Option<(String, String)>,
-    /// The headers that every request carries.
-    pub headers: HeaderMap,
-    /// How long connecting may take, and a TLS handshake, where that is not half a minute.
-    pub patience: Option<Duration>,
-}
-
-/// The authorities whose certificates are believed.
-#[derive(Clone)]
-pub enum Trust {
-    /// Those of these authorities, in PEM.
-    Authorities(String),
-    /// Those of the authorities that this machine knows.
-    Machine,
-    /// Anybody's: whoever asks for that gave up knowing whom it speaks to.
-    Anybody,
-}
-
 impl Config {
-    /// The server, known by the authorities of this machine, for nobody in particular.
-    pub fn new(server: &str) -> Result<Self, ConfigError> {
-        let uri = server.parse::<Uri>().ok().filter(|uri| uri.host().is_some_and(|host| !host.is_empty()));
-        let uri = uri.filter(|uri| matches!(uri.scheme_str(), Some("https" | "http")));
-        let server = uri.ok_or_else(|| wrong(format!("its server {server:?} is no URL such as https://host:6443")))?;
-        Ok(Config {
-            server,
-            trust: Trust::Machine,
-            server_name: None,
-            credential: None,
-            token: None,
-            token_file: None,
-            password: None,
-            headers: HeaderMap::new(),
-            patience: None,
-        })
-    }
-
-    /// Adds a header to every request.
-    pub fn say(&mut self, header: &'static str, value: &str) -> Result<(), ConfigError> {
-        let value = HeaderValue::from_str(value);
-        let value = value.map_err(|_| wrong(format!("{header} has characters that no header can have")))?;
-        self.headers.append(HeaderName::from_static(header), value);
-        Ok(())
-    }
-
     pub(crate) fn connect(&self) -> Result<Remote, ConfigError> {
         let host = self.server.host().unwrap_or_default();
         let encrypted = self.server.scheme_str() == Some("https");
@@ -85,15 +27,6 @@ impl Config {
         }
         let host = HeaderValue::from_str(&to.authority()).map_err(|_| wrong("its server has a strange name"))?;
         Ok(Remote { dialer, to, base: self.server.path().trim_end_matches('/').to_owned(), host, shown })
-    }
-
-    fn tls(&self, shown: Option<Arc<Serving>>) -> Result<rustls::ClientConfig, ConfigError> {
-        Ok(match (&self.trust, shown) {
-            (Trust::Authorities(pem), Some(shown)) => pki::client_config_showing(pem, shown, &[])?,
-            (Trust::Authorities(pem), None) => pki::client_config(pem, None, &[])?,
-            (Trust::Machine, shown) => pki::client_config_of_machine(shown, &[])?,
-            (Trust::Anybody, shown) => pki::client_config_believing_all(shown, &[])?,
-        })
     }
 }
 

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use pki::Serving;
 
 use crate::{
+    config::Config,
     error::{ConfigError, wrong},
-    remote::Config,
 };
 
 /// A token in a file is read anew after this time.

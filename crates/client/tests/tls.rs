@@ -5,7 +5,7 @@ use std::{convert::Infallible, error::Error as _, path::PathBuf, sync::Arc};
 use bytes::Bytes;
 use client::{
     Config, Error,
-    remote::Trust,
+    config::Trust,
     rest::{self, Form},
 };
 use http::{Request, Response};

@@ -25,7 +25,7 @@ use clap::Parser;
 use crate::{
     commands::{agent, check, down, images, kube_proxy, server, store, token, up},
     flags::{
-        config_file, kubelet_config,
+        config_file, kubelet_flags,
         options::{Cli, Command, LONG_VERSION},
     },
     sentence::sentence,
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     if matches!(args.get(1).map(String::as_str), Some("up" | "server" | "agent")) {
         allocator::settle();
     }
-    if let Err(error) = config_file::insert(&mut args).and_then(|()| kubelet_config::insert(&mut args)) {
+    if let Err(error) = config_file::insert(&mut args).and_then(|()| kubelet_flags::insert(&mut args)) {
         return fail(&error);
     }
     let cli = Cli::parse_from(&args);

@@ -4,7 +4,7 @@ pub mod admin;
 pub mod at_rest;
 pub mod audit;
 pub mod cluster_dns;
-mod followed;
+pub mod followed;
 pub mod fresh;
 pub mod jwt_signer;
 mod kms;

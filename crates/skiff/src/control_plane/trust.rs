@@ -94,18 +94,3 @@ fn show(sites: &Sites, named: &[Named], texts: &[String]) -> anyhow::Result<()> 
     }
     Ok(sites.replace(&all)?)
 }
-
-/// Whether the files of the flags can be used.
-pub fn check(flags: &ServingFlags) -> anyhow::Result<()> {
-    for one in flags.certificates() {
-        let texts = read(&[one.certificate.clone(), one.key.clone()])?;
-        let [certificate, key] = texts.try_into().map_err(|_| anyhow::anyhow!("two files have two texts"))?;
-        Serving::new(&Credential { certificate, key })
-            .with_context(|| format!("{} and {}", one.certificate.display(), one.key.display()))?;
-    }
-    if let Some(file) = &flags.client_ca_file {
-        let text = read(std::slice::from_ref(file))?.concat();
-        ClientCertificates::new(&text).with_context(|| format!("--client-ca-file {}", file.display()))?;
-    }
-    Ok(())
-}

@@ -11,6 +11,7 @@ pub mod evictions;
 pub mod in_flight;
 pub mod kube_proxy;
 pub mod kubelet_config;
+pub mod kubelet_flags;
 pub mod lost_nodes;
 pub mod options;
 pub mod ranges;

@@ -3,9 +3,12 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
+use pki::{ClientCertificates, Credential, Serving};
 
 use super::value;
+use crate::control_plane::followed::read;
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct ServingFlags {
@@ -55,7 +58,17 @@ impl ServingFlags {
 
     /// Whether the files can be used: said before anything begins.
     pub fn check(&self) -> anyhow::Result<()> {
-        crate::control_plane::trust::check(self)
+        for one in self.certificates() {
+            let texts = read(&[one.certificate.clone(), one.key.clone()])?;
+            let [certificate, key] = texts.try_into().map_err(|_| anyhow::anyhow!("two files have two texts"))?;
+            Serving::new(&Credential { certificate, key })
+                .with_context(|| format!("{} and {}", one.certificate.display(), one.key.display()))?;
+        }
+        if let Some(file) = &self.client_ca_file {
+            let text = read(std::slice::from_ref(file))?.concat();
+            ClientCertificates::new(&text).with_context(|| format!("--client-ca-file {}", file.display()))?;
+        }
+        Ok(())
     }
 }
 

@@ -12,8 +12,8 @@ use api::rules::bootstrap_token;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::{
     Api, Client, Config, Kubeconfig,
+    config::Trust,
     connect::{Replaceable, replaceable},
-    remote::Trust,
     rest::{self, Resource, Verb},
 };
 use json::{Value, json};

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use super::{
     claims::Claims,
-    keys::{Key, fitting},
+    key::{Key, fitting},
     metrics,
 };
 use meter::Metrics;

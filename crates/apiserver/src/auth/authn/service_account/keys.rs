@@ -2,24 +2,10 @@
 
 use std::sync::Arc;
 
-use jsonwebtoken::{Algorithm, DecodingKey};
-
-use super::external::External;
-
-/// One key, ready for use.
-pub struct Key {
-    pub public: pki::VerifyingKey,
-    pub algorithm: Algorithm,
-    pub key: DecodingKey,
-    /// It is for tokens of former times, and others are not told of it.
-    pub hidden: bool,
-}
-
-impl Key {
-    pub fn new(public: pki::VerifyingKey, hidden: bool) -> Self {
-        Key { algorithm: public.jwt_algorithm(), key: public.for_jwt(), public, hidden }
-    }
-}
+use super::{
+    external::External,
+    key::{Key, fitting},
+};
 
 /// Where keys come from.
 pub enum Keys {
@@ -49,8 +35,4 @@ impl Keys {
         };
         (keys.iter().filter(|key| !key.hidden).map(|key| key.public.clone()).collect(), seconds)
     }
-}
-
-pub(super) fn fitting(keys: &[Arc<Key>], id: Option<&str>) -> Vec<Arc<Key>> {
-    keys.iter().filter(|key| id.is_none_or(|id| key.public.id == id)).cloned().collect()
 }

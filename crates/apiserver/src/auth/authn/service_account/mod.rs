@@ -8,6 +8,7 @@ pub mod expiry;
 pub mod external;
 #[cfg(test)]
 mod external_tests;
+mod key;
 pub mod keys;
 mod metrics;
 pub mod signer;

@@ -1,0 +1,118 @@
+//! The flags that a KubeletConfiguration stands for: they are inserted into the command line, on which a flag that was typed wins.
+
+use std::path::PathBuf;
+
+use kubelet::configuration::Document;
+
+use super::{
+    config_file,
+    kubelet_config::{KubeletConfig, wrong},
+};
+
+/// Inserts the flags that the configuration stands for behind the command, before the ones that are there.
+pub fn insert(args: &mut Vec<String>) -> anyhow::Result<()> {
+    if !args.get(1).is_some_and(|command| ["up", "agent"].contains(&command.as_str())) {
+        return Ok(());
+    }
+    let given = |names: [&str; 2]| names.iter().find_map(|name| last(args, name)).map(PathBuf::from);
+    let files = KubeletConfig {
+        kubelet_config: given(["kubelet-config", "config"]),
+        kubelet_config_dir: given(["kubelet-config-dir", "config-dir"]),
+    };
+    let Some(document) = files.document()? else { return Ok(()) };
+    let place = files.texts().remove(0).1;
+    let flags = flags(&document, args).map_err(|why| wrong(&place, &why))?;
+    for flag in &flags {
+        config_file::check(&place.display().to_string(), &args[1], flag)?;
+    }
+    args.splice(2..2, flags);
+    Ok(())
+}
+
+/// The value that a flag has last on the command line.
+fn last(args: &[String], name: &str) -> Option<String> {
+    let (alone, with) = (format!("--{name}"), format!("--{name}="));
+    let mut values = args.iter().enumerate().filter_map(|(at, arg)| match arg.strip_prefix(&with) {
+        Some(value) => Some(value.to_owned()),
+        None => args.get(at + 1).filter(|_| *arg == alone).cloned(),
+    });
+    values.next_back()
+}
+
+fn flags(document: &Document, args: &[String]) -> Result<Vec<String>, String> {
+    let (own, _) = config_file::known_flags(&args[1]);
+    let mut flags = Vec::new();
+    for (name, value) in document.flags()? {
+        let typed = args.iter().any(|arg| *arg == format!("--{name}") || arg.starts_with(&format!("--{name}=")));
+        if typed {
+            continue;
+        }
+        if !own.iter().any(|known| known == name) {
+            let command = &args[1];
+            return Err(format!("it sets what `--{name}` sets, which `skiff {command}` takes from its control plane"));
+        }
+        flags.push(format!("--{name}={value}"));
+    }
+    Ok(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::kubelet_config::settings, *};
+
+    const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+    fn args(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn parts_are_laid_over_the_file_in_the_order_of_their_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), format!("{HEAD}{text}")).unwrap();
+        put("main.yaml", "maxPods: 20\nkubeReserved: {cpu: 100m, memory: 1Gi}\nallowedUnsafeSysctls: [net.a, net.b]\n");
+        put("20-b.conf", "maxPods: 40\nkubeReserved: {cpu: 200m}\nallowedUnsafeSysctls: [net.c]\n");
+        put("10-a.conf", "maxPods: 30\npodPidsLimit: 50\n");
+        put("30-c.yaml", "maxPods: 99\n");
+        let files = KubeletConfig {
+            kubelet_config: Some(folder.path().join("main.yaml")),
+            kubelet_config_dir: Some(folder.path().to_owned()),
+        };
+        let document = files.document().unwrap().unwrap();
+        let set = settings(Some(&document)).unwrap();
+        assert_eq!(set.reserved.kube["cpu"].milli_value(), 200);
+        assert_eq!((set.reserved.kube["memory"].value(), set.pod_pids), (1 << 30, Some(50)));
+        let mut given = args(&["skiff", "agent", "--config", folder.path().join("main.yaml").to_str().unwrap()]);
+        given.push(format!("--config-dir={}", folder.path().display()));
+        given.push("--kubelet-port=1".to_owned());
+        insert(&mut given).unwrap();
+        assert_eq!(given[2..4], ["--max-pods=40".to_owned(), "--allowed-unsafe-sysctls=net.c".to_owned()]);
+        put("40-d.conf", "maxPod: 1\n");
+        let why = files.document().unwrap_err().to_string();
+        assert!(why.ends_with("40-d.conf: unknown field \"maxPod\""), "{why}");
+    }
+
+    #[test]
+    fn the_command_line_wins_and_what_the_command_does_not_take_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("k.yaml");
+        std::fs::write(&file, format!("{HEAD}maxPods: 20\nport: 10251\n")).unwrap();
+        let mut given = args(&["skiff", "up", "--max-pods=5"]);
+        given.push(format!("--kubelet-config={}", file.display()));
+        insert(&mut given).unwrap();
+        assert_eq!(given[2..4], ["--kubelet-port=10251".to_owned(), "--max-pods=5".to_owned()]);
+        std::fs::write(&file, format!("{HEAD}clusterDNS: [10.0.0.10]\n")).unwrap();
+        let mut given = args(&["skiff", "up"]);
+        given.push(format!("--kubelet-config={}", file.display()));
+        let why = insert(&mut given).unwrap_err().to_string();
+        assert!(
+            why.ends_with("it sets what `--cluster-dns` sets, which `skiff up` takes from its control plane"),
+            "{why}"
+        );
+        std::fs::write(&file, format!("{HEAD}port: 0\n")).unwrap();
+        let mut given = args(&["skiff", "agent"]);
+        given.push(format!("--kubelet-config={}", file.display()));
+        let why = insert(&mut given).unwrap_err().to_string();
+        assert!(why.contains("k.yaml: invalid value '0' for '--kubelet-port"), "{why}");
+    }
+}
