@@ -98,10 +98,9 @@ mod tests {
         let check = |args: &[&str]| Flags::parse_from([&["test"], args].concat()).service_accounts.check();
         assert!(check(&[]).is_ok());
         assert!(check(&["--service-account-max-token-expiration=2h"]).is_ok());
-        for wrong in ["59m", "1200000h"] {
-            let error = check(&["--service-account-max-token-expiration", wrong]).unwrap_err().to_string();
-            assert!(error.contains("must be between 1 hour and 2^32 seconds"), "{error}");
-        }
+        let error = check(&["--service-account-max-token-expiration=59m"]).unwrap_err().to_string();
+        assert!(error.contains("must be between 1 hour and 2^32 seconds"), "{error}");
+        assert!(Flags::try_parse_from(["test", "--service-account-max-token-expiration=1200000h"]).is_err());
         assert!(check(&["--service-account-signing-endpoint=/run/signer.sock"]).is_ok());
         assert!(check(&["--service-account-signing-endpoint=signer.sock"]).is_err());
         let off = Flags::parse_from(["test", "--service-account-extend-token-expiration=false"]).service_accounts;
