@@ -13,8 +13,10 @@ use k8s_cri::v1::{ContainerState, PodSandboxState};
 
 use crate::{kubelet::Kubelet, pod::desired::POD_UID};
 
-/// The pauses, in milliseconds, before the looks for what an event was about.
-const PAUSES: [u64; 7] = [2, 10, 30, 60, 120, 250, 500];
+/// The pauses, in milliseconds, before the looks for what an event was about. The later ones are for an engine that is behind:
+/// containerd handles an end again after seconds where it came while the start was being written down, and no other event
+/// would tell of it.
+const PAUSES: [u64; 12] = [2, 10, 30, 60, 120, 250, 500, 1_000, 2_000, 4_000, 8_000, 15_000];
 
 /// An event whose meaning is not clear yet.
 struct Doubt {
