@@ -32,7 +32,7 @@ pub(super) const CONTROLS: &[Control] = &[
     Control { id: "1.2.12", about: "ServiceAccount", look: |s| of(s, |o| on(o, "ServiceAccount")) },
     Control { id: "1.2.13", about: "NamespaceLifecycle", look: |s| of(s, |o| on(o, "NamespaceLifecycle")) },
     Control { id: "1.2.14", about: "NodeRestriction", look: |s| of(s, |o| on(o, "NodeRestriction")) },
-    Control { id: "1.2.15", about: "profiling is off", look: |s| of(s, |_| pass("there is none")) },
+    Control { id: "1.2.15", about: "profiling is off", look: profiling },
     Control { id: "1.2.16", about: "audit log", look: |s| of(s, |o| audit(o, |_| true, "")) },
     Control {
         id: "1.2.17",
@@ -78,6 +78,14 @@ pub(super) const CONTROLS: &[Control] = &[
     Control { id: "3.2.1", about: "an audit policy", look: |s| of(s, audit_policy) },
     Control { id: "3.2.2", about: "the audit policy covers what matters", look: |s| of(s, audit_policy) },
 ];
+
+/// One process is API server, controllers and scheduler, and one flag is for all.
+pub(super) fn profiling(subject: &Subject) -> Verdict {
+    of(subject, |options| match options.profiling {
+        true => open("on for administrators, as upstream; --profiling=false"),
+        false => pass("--profiling=false"),
+    })
+}
 
 fn of(subject: &Subject, look: impl Fn(&ControlPlane) -> Verdict) -> Verdict {
     subject.control_plane.as_ref().map_or_else(|| apart("this machine runs no control plane"), look)

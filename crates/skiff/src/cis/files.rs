@@ -62,8 +62,8 @@ pub(super) const CONTROLS: &[Control] = &[
         look: |s| modes(&[s.layout.pki().join("ca.crt")], 0o644),
     },
     Control { id: "4.1.8", about: "authorities of clients: owner", look: |s| owners(&[s.layout.pki().join("ca.crt")]) },
-    Control { id: "4.1.9", about: "kubelet's configuration file: mode", look: |_| modes(&[configuration()], 0o600) },
-    Control { id: "4.1.10", about: "kubelet's configuration file: owner", look: |_| owners(&[configuration()]) },
+    Control { id: "4.1.9", about: "kubelet's configuration file: mode", look: |s| modes(&configuration(s), 0o600) },
+    Control { id: "4.1.10", about: "kubelet's configuration file: owner", look: |s| owners(&configuration(s)) },
 ];
 
 fn no_manifest(_: &Subject) -> Verdict {
@@ -82,8 +82,10 @@ fn no_service(_: &Subject) -> Verdict {
     apart("there is none: whoever starts skiff says with what")
 }
 
-fn configuration() -> PathBuf {
-    PathBuf::from("/etc/skiff/config.yaml")
+/// The file of flags, and the kubelet's own where one is named.
+fn configuration(subject: &Subject) -> Vec<PathBuf> {
+    let own = subject.node.as_ref().and_then(|node| node.kubelet_config.kubelet_config.clone());
+    std::iter::once(PathBuf::from("/etc/skiff/config.yaml")).chain(own).collect()
 }
 
 /// The files of a folder whose names end so.

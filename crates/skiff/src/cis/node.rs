@@ -1,7 +1,11 @@
 //! Section 4.2 and 4.3: kubelet and proxy.
 
-use super::{Control, Subject, Verdict, apart, open, pass};
-use crate::flags::options::Node;
+use std::net::SocketAddr;
+
+use kubelet::configuration::settings::Settings;
+
+use super::{Control, Subject, Verdict, apart, fail, open, pass};
+use crate::flags::{kubelet_config, options::Node};
 
 pub(super) const CONTROLS: &[Control] = &[
     Control { id: "4.2.1", about: "kubelet: strangers are not let in", look: |s| of(s, |_| pass("never")) },
@@ -32,21 +36,43 @@ pub(super) const CONTROLS: &[Control] = &[
         about: "kubelet: strong ciphers",
         look: |s| of(s, |_| pass("TLS 1.2 and 1.3 with forward secrecy and AEAD, nothing else")),
     },
-    Control {
-        id: "4.2.13",
-        about: "kubelet: processes of a Pod",
-        look: |s| of(s, |_| open("not limited, as upstream; no flag does it yet")),
-    },
-    Control {
-        id: "4.2.14",
-        about: "kubelet: seccomp by default",
-        look: |s| of(s, |_| open("off as upstream; a Pod's securityContext.seccompProfile does it")),
-    },
-    Control { id: "4.3.1", about: "proxy: metrics are local", look: |s| of(s, |_| apart("it does not listen at all")) },
+    Control { id: "4.2.13", about: "kubelet: processes of a Pod", look: |s| of(s, processes) },
+    Control { id: "4.2.14", about: "kubelet: seccomp by default", look: |s| of(s, seccomp) },
+    Control { id: "4.3.1", about: "proxy: metrics are local", look: |s| of(s, metrics) },
 ];
 
 fn of(subject: &Subject, look: impl Fn(&Node) -> Verdict) -> Verdict {
     subject.node.as_ref().map_or_else(|| apart("this machine runs no node"), look)
+}
+
+/// The verdict on the settings of the kubelet's configuration, where that can be read.
+fn settings(node: &Node, look: impl Fn(&Settings) -> Verdict) -> Verdict {
+    let read = node.kubelet_config.document().and_then(|document| kubelet_config::settings(document.as_ref()));
+    read.map_or_else(|error| fail(format!("{error:#}")), |settings| look(&settings))
+}
+
+fn processes(node: &Node) -> Verdict {
+    settings(node, |settings| match settings.pod_pids {
+        Some(most) => pass(format!("{most} in a Pod")),
+        None => open("not limited, as upstream; podPidsLimit in the file of --kubelet-config"),
+    })
+}
+
+fn seccomp(node: &Node) -> Verdict {
+    settings(node, |settings| match settings.seccomp_default {
+        true => pass("seccompDefault: true"),
+        false => open(
+            "off as upstream; seccompDefault in the file of --kubelet-config, or a Pod's securityContext.seccompProfile",
+        ),
+    })
+}
+
+fn metrics(node: &Node) -> Verdict {
+    match node.proxy_metrics_bind_address.as_str() {
+        "" => pass("nowhere"),
+        text if text.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback()) => pass(text),
+        text => fail(format!("they are at {text}; --proxy-metrics-bind-address=127.0.0.1:10249")),
+    }
 }
 
 fn name(node: &Node) -> Verdict {

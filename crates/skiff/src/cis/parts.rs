@@ -1,10 +1,10 @@
 //! Sections 1.3, 1.4 and 2: controllers, scheduler and etcd.
 
-use super::{Control, Subject, Verdict, apart, pass};
+use super::{Control, Subject, Verdict, apart, api_server::profiling, pass};
 
 pub(super) const CONTROLS: &[Control] = &[
     Control { id: "1.3.1", about: "Pods that ended are forgotten", look: |_| pass("with the 12,500th") },
-    Control { id: "1.3.2", about: "controller manager: profiling is off", look: |_| pass("there is none") },
+    Control { id: "1.3.2", about: "controller manager: profiling is off", look: profiling },
     Control {
         id: "1.3.3",
         about: "each controller has its own rights",
@@ -18,7 +18,7 @@ pub(super) const CONTROLS: &[Control] = &[
     Control { id: "1.3.5", about: "Pods are told the authority", look: |_| pass("the cluster's own") },
     Control { id: "1.3.6", about: "kubelets renew serving certificates", look: |_| pass("always") },
     Control { id: "1.3.7", about: "controller manager listens locally", look: no_listener },
-    Control { id: "1.4.1", about: "scheduler: profiling is off", look: |_| pass("there is none") },
+    Control { id: "1.4.1", about: "scheduler: profiling is off", look: profiling },
     Control { id: "1.4.2", about: "scheduler listens locally", look: no_listener },
     Control { id: "2.1", about: "etcd: TLS towards clients", look: etcd },
     Control { id: "2.2", about: "etcd: clients show certificates", look: etcd },
