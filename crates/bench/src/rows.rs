@@ -51,6 +51,7 @@ pub async fn control_plane(skiff: &Path, pods: usize, nodes: usize, report: &mut
     report.add(&what, begun.elapsed().as_secs_f64(), "s", Some(AtMost(2.0)), "");
     report.add("resident memory after all that", server.resident_mb(), "MB", Some(AtMost(300.0)), "");
     drop(server);
+    custom::hundred_kinds(skiff, report).await?;
     schedule(skiff, nodes, report).await
 }
 
