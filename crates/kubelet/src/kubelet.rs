@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     events::Events,
     eviction::pressure::Pressures,
+    images::Images,
     node::{capacity, cgroup::Cgroups, machine::Machine, reserved},
     pod::{
         probes::counts::ProbeCounts,
@@ -85,6 +86,7 @@ pub struct Kubelet {
     pub node: Arc<Cache<Node>>,
     /// The objects that volumes and environments are made from.
     pub sources: Arc<ApiSources>,
+    pub images: Images,
     pub pods: PodWorkers,
     /// The devices of plugins, and which Pods have them.
     pub devices: Arc<Devices>,
@@ -135,12 +137,14 @@ impl Kubelet {
             config.features.enabled(Feature::ResourceHealthStatus),
         );
         let claims = Claims::new(&config.root_dir, config.client.clone(), drivers)?;
+        let sources = Arc::new(ApiSources::new(config.client.clone(), certificates, config.features));
         Ok(Arc::new(Kubelet {
             host,
             events,
             services: caches.of::<Service>(),
             node,
-            sources: Arc::new(ApiSources::new(config.client.clone(), certificates, config.features)),
+            images: Images::new(&config, sources.clone()),
+            sources,
             pods: PodWorkers::default(),
             devices: Devices::new(&config.root_dir),
             csi,

@@ -16,6 +16,7 @@ pub mod engine;
 mod error;
 mod events;
 pub mod eviction;
+mod images;
 mod kubelet;
 pub mod node;
 mod plugins;
@@ -72,6 +73,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     let (pressures, measured) = watch::channel(Pressures::default());
     let kubelet = Kubelet::new(config, host, &caches, measured)?;
     begin(&kubelet)?;
+    settle_pulls(&kubelet).await;
     let listener = server::listen(&kubelet).await?;
     let plugin_folder = kubelet.config.root_dir.join("plugins_registry");
     tokio::select! {
@@ -111,6 +113,18 @@ fn begin(kubelet: &Kubelet) -> Result<(), Error> {
         Err(error) => tell_failure(&format!("Failed to update Node Allocatable Limits: {error}")),
     }
     Ok(())
+}
+
+/// Writes down the pulls whose end an earlier kubelet did not see.
+async fn settle_pulls(kubelet: &Kubelet) {
+    if !(kubelet.images.verifies() && kubelet.images.records.has_intents()) {
+        return;
+    }
+    match kubelet.config.runtime.images().await {
+        Ok(images) => kubelet.images.records.settle(&images),
+        // Until the next start these images are open to nobody who does not pull them.
+        Err(error) => tracing::warn!(%error, "the engine does not tell which images are there"),
+    }
 }
 
 /// Removes the cgroups of Pods, as far as no process is in them.

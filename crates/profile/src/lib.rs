@@ -1,9 +1,10 @@
 //! Profiles of this process that `go tool pprof` opens: where its processor time goes, and where its threads are now.
 //!
-//! `sampler` looks at the stacks, `symbols` finds the functions in the files that the process runs, `message` writes it down. Only
+//! `page` answers for servers, `sampler` looks at the stacks, `symbols` finds the functions in the files that the process runs, `message` writes it down. Only
 //! one profile is made at a time, and nothing costs anything while none is.
 
 mod message;
+pub mod page;
 mod sampler;
 mod symbols;
 

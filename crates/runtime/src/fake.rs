@@ -34,6 +34,8 @@ struct State {
     /// With the sandbox of each.
     containers: BTreeMap<String, (String, ContainerStatus)>,
     images: BTreeSet<String>,
+    /// The passwords without which images cannot be pulled.
+    passwords: BTreeMap<String, String>,
     failing: BTreeMap<String, String>,
     exec: ExecSyncResponse,
     /// The bytes of memory that containers use, by name.
@@ -64,6 +66,11 @@ impl Fake {
 
     pub fn add_image(&self, reference: &str) {
         self.state.lock().images.insert(reference.to_owned());
+    }
+
+    /// From now on an image is pulled with this password alone.
+    pub fn lock_image(&self, reference: &str, password: &str) {
+        self.state.lock().passwords.insert(reference.to_owned(), password.to_owned());
     }
 
     /// From now on the call named `verb name` (as recorded) fails with `message`.
@@ -409,8 +416,18 @@ impl Runtime for Fake {
         self.read("image", |state| Ok(state.images.contains(reference).then(image))).await
     }
 
-    async fn pull_image(&self, reference: &str, _: Option<Credentials>, _: PodSandboxConfig) -> Result<String> {
+    async fn pull_image(
+        &self,
+        reference: &str,
+        credentials: Option<Credentials>,
+        _: PodSandboxConfig,
+    ) -> Result<String> {
         self.change(format!("pull {reference}"), |state| {
+            let given = credentials.map(|credentials| credentials.password);
+            if state.passwords.get(reference).is_some_and(|password| given.as_ref() != Some(password)) {
+                let message = format!("pull access denied for {reference}");
+                return Err(Error::Refused { code: tonic::Code::Unknown, message });
+            }
             state.images.insert(reference.to_owned());
             Ok(reference.to_owned())
         })

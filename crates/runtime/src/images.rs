@@ -1,13 +1,9 @@
 //! The images that skiff brings with it, and what `skiff images` does.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
-
-use tokio::process::Command;
+use std::{io, path::Path};
 
 use crate::{
+    archives,
     engine::Runtime,
     image_file::{Entry, Recipe},
     pause,
@@ -22,8 +18,8 @@ pub const BUSYBOX: &str = "skiff.local/busybox:1";
 pub enum Error {
     #[error("{what}: {source}")]
     File { what: String, source: io::Error },
-    #[error("importing {path} into containerd failed: {message}")]
-    Import { path: PathBuf, message: String },
+    #[error(transparent)]
+    Import(#[from] archives::Error),
     #[error("no static busybox at /bin/busybox: install the package busybox-static")]
     NoBusybox,
     #[error(transparent)]
@@ -89,25 +85,6 @@ pub fn build(recipe: &Recipe, path: &Path) -> Result<(), Error> {
     recipe.write(&mut file).map_err(file_error(format!("writing {}", path.display())))
 }
 
-/// Imports an image archive (OCI or Docker) into the containerd behind `socket`, where CRI sees it.
-pub async fn import(socket: &Path, archive: &Path) -> Result<Vec<String>, Error> {
-    let output = Command::new("ctr")
-        .arg("--address")
-        .arg(socket)
-        .args(["--namespace", "k8s.io", "images", "import"])
-        .arg(archive)
-        .output()
-        .await
-        .map_err(file_error("starting ctr (part of the package containerd)"))?;
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Error::Import { path: archive.to_owned(), message });
-    }
-    // One line per image: "unpacking NAME (sha256:…)...done".
-    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(lines.lines().filter_map(|l| Some(l.strip_prefix("unpacking ")?.split_once(' ')?.0.to_owned())).collect())
-}
-
 /// Makes sure that the engine behind `socket` holds the image of a recipe; `folder` takes the archive meanwhile.
 pub async fn ensure(engine: &dyn Runtime, socket: &Path, recipe: &Recipe, folder: &Path) -> Result<(), Error> {
     if engine.image(&recipe.reference).await?.is_some() {
@@ -116,17 +93,12 @@ pub async fn ensure(engine: &dyn Runtime, socket: &Path, recipe: &Recipe, folder
     let name: String = recipe.reference.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let archive = folder.join(format!("{name}.tar"));
     build(recipe, &archive)?;
-    let imported = import(socket, &archive).await;
+    let imported = archives::import(socket, &archive).await;
     // A leftover archive costs only space.
     let _ = std::fs::remove_file(&archive);
     imported?;
-    // CRI learns of the image through containerd's events, a moment later.
-    for _ in 0..100 {
-        if engine.image(&recipe.reference).await?.is_some() {
-            return Ok(());
-        }
-        clock::sleep(clock::Duration::from_millis(20)).await;
+    if archives::shows(engine, &recipe.reference).await? {
+        return Ok(());
     }
-    let message = "it was imported, but the engine does not list it".to_owned();
-    Err(Error::Import { path: archive, message })
+    Err(archives::Error::Unseen { path: archive, image: recipe.reference.clone() }.into())
 }

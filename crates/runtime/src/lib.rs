@@ -4,6 +4,7 @@
 //! [`Runtime`] is all that the kubelet knows of an engine. [`Cri`] speaks it to containerd or CRI-O over a unix socket,
 //! [`fake::Fake`] keeps it in memory for tests.
 
+pub mod archives;
 pub mod containerd;
 pub mod cri;
 pub mod engine;
@@ -14,6 +15,7 @@ pub mod grpc_health;
 pub mod image_file;
 pub mod images;
 mod pause;
+pub mod reference;
 
 pub use cri::Cri;
 pub use engine::{Credentials, Error, Result, Runtime};

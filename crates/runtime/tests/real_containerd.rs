@@ -5,9 +5,10 @@ use std::{path::Path, time::Duration};
 
 use futures::StreamExt;
 use runtime::{
-    Runtime,
+    Runtime, archives,
     containerd::{self, Containerd, Options},
     cri_api::*,
+    image_file::{Entry, Recipe},
     images,
 };
 
@@ -91,4 +92,52 @@ async fn a_pod_comes_and_goes_without_a_trace() {
 
 fn is_running(pid: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn archives_of_a_folder_are_imported_once_and_pinned_and_a_broken_one_is_told() {
+    if let Some(reason) = missing() {
+        eprintln!("SKIPPED: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::new(folder.path().join("root"), folder.path().join("state"));
+    let engine = Containerd::start(options.clone()).await.unwrap();
+    let cri = engine.cri();
+    let (archives, record) = (folder.path().join("images"), folder.path().join("imports.json"));
+    std::fs::create_dir(&archives).unwrap();
+    for (name, packs) in [("plain", None), ("packed", Some("gzip")), ("small", Some("zstd"))] {
+        if packs.is_some_and(|program| !Path::new("/usr/bin").join(program).exists()) {
+            continue;
+        }
+        let entries = vec![Entry::File { path: "/name".into(), mode: 0o644, data: name.into() }];
+        let recipe = Recipe { reference: format!("skiff.local/{name}:1"), entries, ..Recipe::default() };
+        let file = archives.join(format!("{name}.tar"));
+        images::build(&recipe, &file).unwrap();
+        if let Some(program) = packs {
+            assert!(std::process::Command::new(program).arg("-q").arg(&file).status().unwrap().success());
+        }
+        // One of the programs keeps what it has packed.
+        if packs.is_some() && file.exists() {
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+    std::fs::write(archives.join("broken.tar.gz"), "no archive").unwrap();
+    let wanted = std::fs::read_dir(&archives).unwrap().count() - 1;
+    let import = async || archives::import_folder(&cri, cri.socket(), &archives, &record).await;
+    let first = import().await;
+    assert_eq!(first.images.len(), wanted, "{first:?}");
+    assert_eq!(first.images["packed.tar.gz"], ["skiff.local/packed:1"]);
+    assert!(first.failures.len() == 1 && first.failures[0].contains("broken.tar.gz"), "{first:?}");
+    let mut list = std::process::Command::new("ctr");
+    let listed = list.arg("--address").arg(cri.socket()).args(["-n", "k8s.io", "images", "ls"]).output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let is_pinned =
+        |line: &str| line.starts_with("skiff.local/plain:1 ") && line.contains("io.cri-containerd.pinned=pinned");
+    assert!(listed.lines().any(is_pinned), "{listed}");
+    assert!(import().await.images.is_empty(), "nothing is new");
+    let image = cri.image("skiff.local/plain:1").await.unwrap().unwrap();
+    cri.remove_image(&image.id).await.unwrap();
+    assert_eq!(import().await.images.into_keys().collect::<Vec<_>>(), ["plain.tar"]);
+    containerd::stop(&options).await.unwrap();
 }

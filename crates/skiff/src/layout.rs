@@ -62,8 +62,19 @@ impl Layout {
         self.root.join("manifests")
     }
 
+    /// The user's image archives, which are imported before the first Pod.
     pub fn images(&self) -> PathBuf {
         self.root.join("images")
+    }
+
+    /// The archives of it that were imported.
+    pub fn image_imports(&self) -> PathBuf {
+        self.root.join("image-imports.json")
+    }
+
+    /// Archives on their way into the engine.
+    pub fn image_builds(&self) -> PathBuf {
+        self.root.join("image-builds")
     }
 
     pub fn engine(&self) -> PathBuf {
@@ -137,8 +148,9 @@ impl Layout {
                 ),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let empty =
-                    fs::read_dir(&self.root)?.flatten().all(|e| e.path() == self.log() || e.path() == self.pid_file());
+                // Image archives may be there before the first start.
+                let known = [self.log(), self.pid_file(), self.images()];
+                let empty = fs::read_dir(&self.root)?.flatten().all(|entry| known.contains(&entry.path()));
                 if !empty {
                     bail!("{root} is not empty and not a data folder of skiff; choose another --data-dir");
                 }
@@ -192,6 +204,7 @@ mod tests {
     fn a_folder_is_held_once_and_only_in_a_known_format() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
+        fs::create_dir(layout.images()).unwrap();
         layout.open().unwrap();
         layout.open().unwrap();
         let held = layout.hold().unwrap();

@@ -1,9 +1,11 @@
-//! A KubeletConfiguration (`kubelet.config.k8s.io/v1beta1`): which of its fields do something here, and what they are set to.
-//! Reading files is the caller's.
+//! A KubeletConfiguration (`kubelet.config.k8s.io/v1beta1`): which of its fields do something here, and what they are set to; and
+//! the configuration of the programs that know credentials of registries. Reading files is the caller's.
 
+pub mod credential_providers;
 mod document;
 pub mod fields;
+pub mod pulls;
 pub mod settings;
-mod time;
+pub mod time;
 
 pub use document::Document;

@@ -6,7 +6,11 @@ use api::rules::{pod::Resources, quantity::Quantity};
 use json::Value;
 use k8s_openapi::api::core::v1::Taint;
 
-use super::time::duration;
+use super::{
+    credential_providers::CredentialProvider,
+    pulls::{Allowlist, Pulls, Verification},
+    time::duration,
+};
 
 /// When logs of containers are moved away.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,6 +77,9 @@ pub struct StaticUrl {
 pub struct Settings {
     pub logs: LogRotation,
     pub images: ImageCollection,
+    pub pulls: Pulls,
+    /// The programs that are asked for credentials of registries. No field of a configuration names them, a flag does.
+    pub credential_providers: Vec<CredentialProvider>,
     pub reserved: Reserved,
     pub static_url: Option<StaticUrl>,
     /// Where the kubelet's server listens; everywhere when `None`.
@@ -92,6 +99,8 @@ pub struct Settings {
     pub status_images: Option<usize>,
     pub pods_per_core: u32,
     pub debugging_handlers: bool,
+    /// Profiles are made for those who may ask.
+    pub profiling: bool,
     pub system_logs: bool,
     /// The calls that containers may make are bounded by the engine's profile where they ask for nothing else.
     pub seccomp_default: bool,
@@ -112,6 +121,8 @@ impl Default for Settings {
         Settings {
             logs: LogRotation { max_bytes: 10 << 20, max_files: 5, workers: 1, interval: Duration::from_secs(10) },
             images: ImageCollection { high: 85, low: 80, min_age: Duration::from_secs(120), max_age: None },
+            pulls: Pulls::default(),
+            credential_providers: Vec::new(),
             reserved: Reserved::default(),
             static_url: None,
             address: None,
@@ -127,6 +138,7 @@ impl Default for Settings {
             status_images: Some(50),
             pods_per_core: 0,
             debugging_handlers: true,
+            profiling: true,
             system_logs: true,
             seccomp_default: false,
             registers: true,
@@ -259,6 +271,7 @@ impl Settings {
     pub fn of(document: &Value) -> Result<Self, String> {
         let (fields, mut settings) = (Fields(document), Settings::default());
         settings.read_amounts(&fields)?;
+        settings.read_pulls(&fields)?;
         settings.read_node(&fields)?;
         settings.read_reserved(&fields)?;
         settings.read_static_url(&fields)?;
@@ -318,6 +331,22 @@ impl Settings {
         })
     }
 
+    fn read_pulls(&mut self, fields: &Fields<'_>) -> Result<(), String> {
+        let pulls = &mut self.pulls;
+        let amount = |value: &Value| number(0..=i32::MAX.into())(value).map(|n| n.unsigned_abs() as u32);
+        fields.set("registryPullQPS", &mut pulls.per_second, amount)?;
+        fields.set("registryBurst", &mut pulls.burst, amount)?;
+        fields.set("serializeImagePulls", &mut pulls.serialize, |v| yes(v).map(Some))?;
+        fields.set("maxParallelImagePulls", &mut pulls.at_once, |v| {
+            number(1..=i32::MAX.into())(v).map(|n| usize::try_from(n).ok())
+        })?;
+        let policy = "imagePullCredentialsVerificationPolicy";
+        fields.set(policy, &mut pulls.verification, |v| Verification::read(text(v)?))?;
+        let mut list = None;
+        fields.set("preloadedImagesVerificationAllowlist", &mut list, |v| Allowlist::read(v).map(Some))?;
+        pulls.complete(list)
+    }
+
     fn read_node(&mut self, fields: &Fields<'_>) -> Result<(), String> {
         fields.set("address", &mut self.address, |v| ip(v).map(|ip| Some(ip).filter(|ip| !ip.is_unspecified())))?;
         fields.set("healthzBindAddress", &mut self.healthz.0, ip)?;
@@ -335,6 +364,7 @@ impl Settings {
             number(-1..=i32::MAX.into())(v).map(|most| usize::try_from(most).ok())
         })?;
         fields.set("enableDebuggingHandlers", &mut self.debugging_handlers, yes)?;
+        fields.set("enableProfilingHandler", &mut self.profiling, yes)?;
         fields.set("enableSystemLogHandler", &mut self.system_logs, yes)?;
         fields.set("seccompDefault", &mut self.seccomp_default, yes)?;
         fields.set("registerNode", &mut self.registers, yes)?;
@@ -431,11 +461,15 @@ mod tests {
             "enforceNodeAllocatable": ["pods", "kube-reserved-compressible"], "kubeReservedCgroup": "/kube",
             "registerWithTaints": [{"key": "a", "effect": "NoSchedule"}], "staticPodURL": "https://x.example/pods",
             "staticPodURLHeader": {"X-A": ["b", "c"]}, "nodeStatusMaxImages": -1, "healthzPort": 0,
+            "maxParallelImagePulls": 3, "registryPullQPS": 0, "imagePullCredentialsVerificationPolicy": "AlwaysVerify",
         }))
         .unwrap();
         assert_eq!((set.logs.max_bytes, set.logs.max_files, set.pod_pids), (256 << 10, 3, Some(100)));
         assert_eq!((set.status_report, set.limited_swap, set.status_images), (Duration::from_secs(20), true, None));
         assert_eq!(set.reserved.kube["cpu"].milli_value(), 100);
+        let pulls = &set.pulls;
+        assert_eq!((pulls.most(), pulls.per_second, pulls.burst), (Some(3), 0, 10));
+        assert_eq!((&pulls.verification, Settings::default().pulls.most()), (&Verification::Always, Some(1)));
         let kube = Some(Enforcement::Compressible);
         assert_eq!(set.reserved.enforced, Enforced { pods: true, kube, system: None });
         assert_eq!((set.taints[0].key.as_str(), set.healthz.1), ("a", 0));
@@ -447,6 +481,28 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (value, expected) in [
             (json!({"containerLogMaxFiles": 1}), "containerLogMaxFiles: it must be a number from 2 to 100000, not 1"),
+            (
+                json!({"maxParallelImagePulls": 3, "serializeImagePulls": true}),
+                "maxParallelImagePulls: it cannot be larger than 1 unless serializeImagePulls is false",
+            ),
+            (
+                json!({"imagePullCredentialsVerificationPolicy": "Sometimes"}),
+                "imagePullCredentialsVerificationPolicy: \"Sometimes\" is none of NeverVerify,",
+            ),
+            (
+                json!({"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages"}),
+                "preloadedImagesVerificationAllowlist: NeverVerifyAllowlistedImages needs the images that it is about",
+            ),
+            (
+                json!({"preloadedImagesVerificationAllowlist": ["r.io/a"]}),
+                "preloadedImagesVerificationAllowlist: it stands beside NeverVerifyAllowlistedImages alone, not NeverVerifyPreloadedImages",
+            ),
+            (
+                json!({"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages",
+                    "preloadedImagesVerificationAllowlist": ["r.io/*a"]}),
+                "preloadedImagesVerificationAllowlist: not a valid wildcard pattern",
+            ),
+            (json!({"registryPullQPS": -1}), "registryPullQPS: it must be a number from 0 to 2147483647, not -1"),
             (json!({"containerLogMaxSize": "0"}), "containerLogMaxSize: it must be more than nothing"),
             (json!({"containerLogMonitorInterval": "2s"}), "containerLogMonitorInterval: it must be 3s at least"),
             (

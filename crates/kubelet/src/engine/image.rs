@@ -5,9 +5,10 @@ use std::time::Duration;
 use client::EventKind;
 use k8s_cri::v1::{Image, Int64Value, LinuxContainerSecurityContext, PodSandboxConfig};
 use k8s_openapi::api::core::v1::Container;
-use runtime::engine::Credentials;
+use runtime::{engine::Credentials, reference};
 
 use crate::{
+    images::{Named, keyring::Tracked},
     kubelet::Kubelet,
     pod::{
         backoff::{Backoff, Pull},
@@ -15,7 +16,6 @@ use crate::{
         memory::{Cause, Memory},
         waiting,
     },
-    volumes::sources::Sources,
 };
 
 /// An image on this node.
@@ -84,23 +84,6 @@ impl Held {
     }
 }
 
-/// The choice about an image, from the container's policy and whether the node holds it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Choice {
-    Use,
-    Pull,
-    Refuse,
-}
-
-fn choose(container: &Container, image: &str, held: bool) -> Choice {
-    match (policy(container, image), held) {
-        ("Always", _) => Choice::Pull,
-        (_, true) => Choice::Use,
-        ("Never", false) => Choice::Refuse,
-        (_, false) => Choice::Pull,
-    }
-}
-
 /// `Always` for the tag `latest` or none, else `IfNotPresent`.
 fn policy<'a>(container: &'a Container, image: &str) -> &'a str {
     let name = image.rsplit('/').next().unwrap_or(image);
@@ -115,8 +98,35 @@ struct Trouble {
     event: Option<&'static str>,
 }
 
+impl Trouble {
+    /// Nothing could be asked of a registry yet.
+    fn before_pull(message: String) -> Self {
+        Trouble { reason: "ErrImagePull", message, event: None }
+    }
+}
+
 /// An image that no pull can mend is looked at again after this pause.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// A registry is asked with as many different credentials at the most.
+const CREDENTIALS: usize = 32;
+
+/// A container's need of its image.
+struct Need<'a> {
+    kubelet: &'a Kubelet,
+    desired: &'a DesiredPod,
+    container: &'a Container,
+    image: &'a str,
+    /// The image's whole name without tag and digest.
+    repository: String,
+    policy: &'a str,
+}
+
+/// The facts found on the way, for the figures: the image is on the node, and it has to be pulled.
+#[derive(Default)]
+struct Seen {
+    is_present: Option<bool>,
+    is_pulled: Option<bool>,
+}
 
 /// Makes sure that the container's image is here. `None` when it is not: then the memory says why, and events were recorded.
 pub async fn ensure(
@@ -127,107 +137,198 @@ pub async fn ensure(
     memory: &mut Memory,
 ) -> Option<Held> {
     let image = container.image.as_deref().unwrap_or_default();
-    let tell = |kind, reason: &str, text: &str| kubelet.events.container(desired, &container.name, kind, reason, text);
-    match look(kubelet, container, image).await {
-        Ok((Choice::Use, Some(held))) => {
-            let text = format!("Container image \"{image}\" already present on machine and can be accessed by the pod");
-            tell(EventKind::Normal, "Pulled", &text);
-            Some(Held::of(held))
-        }
-        Ok(_) => pull(kubelet, desired, container, sandbox, memory).await,
-        Err(trouble) => {
-            if let Some(event) = trouble.event {
-                tell(EventKind::Warning, event, &trouble.message);
-            }
-            tell(EventKind::Warning, "Failed", &format!("Error: {}", trouble.reason));
-            let record = memory.container_mut(&container.name);
-            record.waiting = Some(Cause::new(trouble.reason, trouble.message));
-            record.retry_at = clock::now().checked_add(LOOK_AGAIN).ok();
-            None
-        }
-    }
-}
-
-async fn look(kubelet: &Kubelet, container: &Container, image: &str) -> Result<(Choice, Option<Image>), Trouble> {
-    if let Err(error) = check_reference(image) {
-        let message =
-            format!("Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": {error}");
-        return Err(Trouble { reason: "InvalidImageName", message, event: Some("InspectFailed") });
-    }
-    let held = kubelet.config.runtime.image(image).await.map_err(|error| Trouble {
-        reason: "ImageInspectError",
-        message: format!("Failed to inspect image \"{image}\": {error}"),
-        event: Some("InspectFailed"),
-    })?;
-    match choose(container, image, held.is_some()) {
-        Choice::Refuse => Err(Trouble {
-            reason: "ErrImageNeverPull",
-            message: format!("Container image \"{image}\" is not present with pull policy of Never"),
-            event: Some("ErrImageNeverPull"),
-        }),
-        choice => Ok((choice, held)),
-    }
-}
-
-async fn pull(
-    kubelet: &Kubelet,
-    desired: &DesiredPod,
-    container: &Container,
-    sandbox: &PodSandboxConfig,
-    memory: &mut Memory,
-) -> Option<Held> {
-    let image = container.image.as_deref().unwrap_or_default();
-    let tell = |kind, reason: &str, text: &str| kubelet.events.container(desired, &container.name, kind, reason, text);
-    // Another container of this Pod has just failed to get it.
-    if let Some(failed) = memory.pulls.get(image).filter(|p| p.due() > clock::now()) {
-        let wait = waiting::image_wait(&container.name, image, &failed.error);
-        kubelet.events.waits(desired, &wait);
-        memory.container_mut(&container.name).waiting = Some(Cause::new(wait.reason, wait.message));
-        return None;
-    }
-    tell(EventKind::Normal, "Pulling", &format!("Pulling image \"{image}\""));
-    let begun = clock::Instant::now();
-    match fetch(kubelet, desired, sandbox, image).await {
-        Ok(held) => {
-            memory.pulls.remove(image);
-            let spent = in_words(begun.elapsed());
-            let text = format!(
-                "Successfully pulled image \"{image}\" in {spent} ({spent} including waiting). Image size: {} bytes.",
-                held.size
-            );
-            tell(EventKind::Normal, "Pulled", &text);
-            Some(Held::of(held))
+    let (policy, mut seen) = (policy(container, image), Seen::default());
+    let met = match reference::parse(image) {
+        Ok(name) => {
+            let repository = name.repository;
+            Need { kubelet, desired, container, image, repository, policy }.meet(sandbox, memory, &mut seen).await
         }
         Err(error) => {
-            tell(EventKind::Warning, "Failed", &format!("Failed to pull image \"{image}\": {error}"));
-            tell(EventKind::Warning, "Failed", "Error: ErrImagePull");
-            let now = clock::now();
-            let backoff = Backoff::next(memory.pulls.get(image).map(|p| p.backoff), now, now);
-            memory.pulls.insert(image.to_owned(), Pull { backoff, error: error.clone() });
-            memory.container_mut(&container.name).waiting = Some(Cause::new("ErrImagePull", error));
-            None
+            let message = format!(
+                "Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": {error}"
+            );
+            Err(Trouble { reason: "InvalidImageName", message, event: Some("InspectFailed") })
         }
-    }
+    };
+    kubelet.images.counts.ensured(policy, seen.is_present, seen.is_pulled);
+    met.unwrap_or_else(|trouble| {
+        let tell = |reason, text: &str| {
+            kubelet.events.container(desired, &container.name, EventKind::Warning, reason, text);
+        };
+        if let Some(event) = trouble.event {
+            tell(event, &trouble.message);
+        }
+        tell("Failed", &format!("Error: {}", trouble.reason));
+        let record = memory.container_mut(&container.name);
+        record.waiting = Some(Cause::new(trouble.reason, trouble.message));
+        record.retry_at = clock::now().checked_add(LOOK_AGAIN).ok();
+        None
+    })
+    .map(Held::of)
 }
 
-async fn fetch(
-    kubelet: &Kubelet,
-    desired: &DesiredPod,
-    sandbox: &PodSandboxConfig,
-    image: &str,
-) -> Result<Image, String> {
-    // A failure that the engine gives no code reads without one, as upstream's does.
-    let words = |error: runtime::Error| {
-        let text = error.to_string();
-        text.strip_prefix("rpc error: code = Unknown desc = ").map_or(text.clone(), str::to_owned)
-    };
-    let engine = &kubelet.config.runtime;
-    let credentials = credentials(kubelet, desired, image).await;
-    let begun = clock::Instant::now();
-    let pulled = engine.pull_image(image, credentials, sandbox.clone()).await;
-    kubelet.figures.pulled(desired.uid(), begun.elapsed());
-    let reference = pulled.map_err(words)?;
-    engine.image(&reference).await.map_err(words)?.ok_or_else(|| format!("the engine lost {reference} after its pull"))
+/// The reason and the message of a pull that failed, from the engine's words.
+fn reason_of(image: &str, words: String) -> (&'static str, String) {
+    for (reason, why) in [
+        ("RegistryUnavailable", "the registry is unavailable"),
+        ("SignatureValidationFailed", "the signature validation failed"),
+    ] {
+        if let Some(rest) = words.strip_prefix(reason) {
+            return (reason, format!("image pull failed for {image} because {why}{rest}"));
+        }
+    }
+    ("ErrImagePull", words)
+}
+
+impl Need<'_> {
+    fn tell(&self, kind: EventKind, reason: &str, text: &str) {
+        self.kubelet.events.container(self.desired, &self.container.name, kind, reason, text);
+    }
+
+    /// An image that is not there, and one that this Pod may not use, look alike.
+    fn never_pulled(&self) -> Trouble {
+        Trouble {
+            reason: "ErrImageNeverPull",
+            message: format!("Container image \"{}\" is not present with pull policy of Never", self.image),
+            event: Some("ErrImageNeverPull"),
+        }
+    }
+
+    async fn meet(
+        &self,
+        sandbox: &PodSandboxConfig,
+        memory: &mut Memory,
+        seen: &mut Seen,
+    ) -> Result<Option<Image>, Trouble> {
+        if self.policy != "Always" {
+            let image = self.image;
+            let held = self.kubelet.config.runtime.image(image).await.map_err(|error| Trouble {
+                reason: "ImageInspectError",
+                message: format!("Failed to inspect image \"{image}\": {error}"),
+                event: Some("InspectFailed"),
+            })?;
+            seen.is_present = Some(held.is_some());
+            if let Some(held) = held {
+                let named = Named { given: image, repository: &self.repository };
+                let must_pull = self.kubelet.images.must_pull(&self.desired.pod, &named, &held.id).await;
+                let must_pull = must_pull.map_err(Trouble::before_pull)?;
+                seen.is_pulled = Some(must_pull);
+                if !must_pull {
+                    let accessible =
+                        if self.kubelet.images.verifies() { " and can be accessed by the pod" } else { "" };
+                    let text = format!("Container image \"{image}\" already present on machine{accessible}");
+                    self.tell(EventKind::Normal, "Pulled", &text);
+                    return Ok(Some(held));
+                }
+            }
+            if self.policy == "Never" {
+                return Err(self.never_pulled());
+            }
+        }
+        seen.is_pulled = Some(true);
+        self.pull(sandbox, memory).await
+    }
+
+    async fn pull(&self, sandbox: &PodSandboxConfig, memory: &mut Memory) -> Result<Option<Image>, Trouble> {
+        let (image, images, name) = (self.image, &self.kubelet.images, &self.container.name);
+        // Another container of this Pod has just failed to get it.
+        if let Some(failed) = memory.pulls.get(image).filter(|p| p.due() > clock::now()) {
+            let wait = waiting::image_wait(name, image, failed);
+            self.kubelet.events.waits(self.desired, &wait);
+            memory.container_mut(name).waiting = Some(Cause::new(wait.reason, wait.message));
+            return Ok(None);
+        }
+        let credentials = images.credentials(&self.desired.pod, &self.repository).await;
+        let credentials = credentials.map_err(Trouble::before_pull)?;
+        if !credentials.unread.is_empty() {
+            let names = credentials.unread.join(", ");
+            let text = format!(
+                "Unable to retrieve some image pull secrets ({names}); attempting to pull the image may not succeed."
+            );
+            let events = &self.kubelet.events;
+            events.pod(self.desired, EventKind::Warning, "FailedToRetrieveImagePullSecret", &text);
+        }
+        let intent = images.verifies().then(|| images.records.intend(image)).transpose().map_err(|error| {
+            let why = format!("failed to record image pull intent: {error}");
+            Trouble::before_pull(format!("Failed to record image pull intent for container image \"{image}\": {why}"))
+        })?;
+        self.tell(EventKind::Normal, "Pulling", &format!("Pulling image \"{image}\""));
+        let asked = clock::Instant::now();
+        let place = images.limits.place().await;
+        let begun = clock::Instant::now();
+        let fetched = self.fetch(credentials.found, sandbox).await;
+        let (took, with_waiting) = (begun.elapsed(), asked.elapsed());
+        drop(place);
+        self.kubelet.figures.pulled(self.desired.uid(), with_waiting);
+        match fetched {
+            Ok((held, used)) => {
+                if let Some(intent) = intent {
+                    images.records.succeeded(intent, &held.id, used.as_ref());
+                }
+                images.counts.pulled(held.size, with_waiting);
+                memory.pulls.remove(image);
+                let text = format!(
+                    "Successfully pulled image \"{image}\" in {} ({} including waiting). Image size: {} bytes.",
+                    in_words(took),
+                    in_words(with_waiting),
+                    held.size
+                );
+                self.tell(EventKind::Normal, "Pulled", &text);
+                Ok(Some(held))
+            }
+            Err(words) => {
+                if let Some(intent) = intent {
+                    images.records.failed(intent);
+                }
+                self.tell(EventKind::Warning, "Failed", &format!("Failed to pull image \"{image}\": {words}"));
+                let (reason, error) = reason_of(image, words);
+                self.tell(EventKind::Warning, "Failed", &format!("Error: {reason}"));
+                let now = clock::now();
+                let backoff = Backoff::next(memory.pulls.get(image).map(|p| p.backoff), now, now);
+                memory.pulls.insert(image.to_owned(), Pull { backoff, reason, error: error.clone() });
+                memory.container_mut(name).waiting = Some(Cause::new(reason, error));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Pulls the image with the first credentials that its registry takes.
+    async fn fetch(
+        &self,
+        credentials: Vec<Tracked>,
+        sandbox: &PodSandboxConfig,
+    ) -> Result<(Image, Option<Tracked>), String> {
+        // A failure that the engine gives no code reads without one, as upstream's does.
+        let words = |error: runtime::Error| {
+            let text = error.to_string();
+            text.strip_prefix("rpc error: code = Unknown desc = ").map_or(text.clone(), str::to_owned)
+        };
+        if !self.kubelet.images.limits.allows() {
+            return Err("pull QPS exceeded".to_owned());
+        }
+        let engine = &self.kubelet.config.runtime;
+        let mut tries: Vec<Option<Tracked>> = credentials.into_iter().take(CREDENTIALS).map(Some).collect();
+        if tries.is_empty() {
+            tries.push(None);
+        }
+        let mut failures: Vec<String> = Vec::new();
+        for used in tries {
+            let given = used.as_ref().map(|used| Credentials {
+                username: used.entry.username.clone(),
+                password: used.entry.password.clone(),
+                server: String::new(),
+            });
+            match engine.pull_image(self.image, given, sandbox.clone()).await.map_err(words) {
+                Ok(reference) => {
+                    let held = engine.image(&reference).await.map_err(words)?;
+                    return Ok((held.ok_or_else(|| format!("the engine lost {reference} after its pull"))?, used));
+                }
+                Err(failure) if failures.contains(&failure) => {}
+                Err(failure) => failures.push(failure),
+            }
+        }
+        Err(if failures.len() == 1 { failures.remove(0) } else { format!("[{}]", failures.join(", ")) })
+    }
 }
 
 /// A duration in thousandths as Go prints it: `42ms`, `1.042s`, `1m1.5s`.
@@ -240,96 +341,41 @@ fn in_words(spent: Duration) -> String {
     }
 }
 
-/// Whether this is a name that a registry could have, in the words of the reference grammar.
-fn check_reference(image: &str) -> Result<(), String> {
-    let invalid = || Err("invalid reference format".to_owned());
-    let (rest, digest) = image.split_once('@').map_or((image, None), |(rest, digest)| (rest, Some(digest)));
-    if digest.is_some_and(|d| !d.split_once(':').is_some_and(|(_, hex)| hex.len() >= 32 && is_hex(hex))) {
-        return invalid();
-    }
-    let (path, tag) = match rest.rsplit_once(':') {
-        Some((path, tag)) if !tag.contains('/') => (path, Some(tag)),
-        _ => (rest, None),
-    };
-    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if tag.is_some_and(|t| !t.starts_with(word) || t.len() > 128 || !t.chars().all(|c| word(c) || ".-".contains(c))) {
-        return invalid();
-    }
-    let (host, name) = match path.split_once('/') {
-        Some((host, name)) if registry(path) == host => (Some(host), name),
-        _ => (None, path),
-    };
-    if host.is_none() && name.chars().any(|c| c.is_ascii_uppercase()) {
-        let shown = if name.contains('/') { name.to_owned() } else { format!("library/{name}") };
-        return Err(format!("invalid reference format: repository name ({shown}) must be lowercase"));
-    }
-    let part = |p: &str| {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        p.starts_with(plain) && p.ends_with(plain) && p.chars().all(|c| plain(c) || "._-".contains(c))
-    };
-    if name.split('/').all(part) { Ok(()) } else { invalid() }
-}
-
-fn is_hex(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
-/// The registry that a reference names.
-fn registry(image: &str) -> &str {
-    match image.split_once('/') {
-        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => first,
-        _ => "docker.io",
-    }
-}
-
-/// The first credentials among the Pod's pull secrets that are for the image's registry.
-async fn credentials(kubelet: &Kubelet, desired: &DesiredPod, image: &str) -> Option<Credentials> {
-    use base64::Engine;
-    let registry = registry(image);
-    for reference in desired.spec().image_pull_secrets.iter().flatten() {
-        let Ok(Some(data)) = kubelet.sources.secret(desired.namespace(), &reference.name).await else { continue };
-        let Some(text) = data.get(".dockerconfigjson").or(data.get(".dockercfg")) else { continue };
-        let Ok(config) = serde_json::from_slice::<json::Value>(text) else { continue };
-        let servers = config.get("auths").unwrap_or(&config).as_object().cloned().unwrap_or_default();
-        for (server, entry) in servers {
-            let host = server.trim_start_matches("https://").trim_start_matches("http://").split('/').next();
-            if host.map(|h| h.replace("index.docker.io", "docker.io")).as_deref() != Some(registry) {
-                continue;
-            }
-            let text = |name: &str| entry[name].as_str().unwrap_or_default().to_owned();
-            let decoded = base64::engine::general_purpose::STANDARD.decode(text("auth")).unwrap_or_default();
-            let decoded = String::from_utf8_lossy(&decoded).into_owned();
-            let (username, password) = match decoded.split_once(':') {
-                Some((user, password)) => (user.to_owned(), password.to_owned()),
-                None => (text("username"), text("password")),
-            };
-            return Some(Credentials { username, password, server: server.to_string() });
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        configuration::pulls::{Pulls, Verification},
+        pod::fixture,
+    };
+    use base64::Engine;
+    use json::json;
+    use runtime::fake::Fake;
 
     #[test]
-    fn policies_decide_whether_an_image_is_pulled() {
-        for (policy, image, held, expected) in [
-            (None, "a:1", true, Choice::Use),
-            (None, "a:1", false, Choice::Pull),
-            (None, "a", true, Choice::Pull),
-            (None, "a:latest", true, Choice::Pull),
-            (None, "r:5000/a", true, Choice::Pull),
-            (None, "a@sha256:0", true, Choice::Use),
-            (Some("Always"), "a:1", true, Choice::Pull),
-            (Some("IfNotPresent"), "a", true, Choice::Use),
-            (Some("Never"), "a:1", true, Choice::Use),
-            (Some("Never"), "a:1", false, Choice::Refuse),
+    fn images_without_a_fixed_tag_are_pulled_always_where_nothing_is_said() {
+        for (said, image, expected) in [
+            (None, "a:1", "IfNotPresent"),
+            (None, "a", "Always"),
+            (None, "a:latest", "Always"),
+            (None, "r:5000/a", "Always"),
+            (None, "a@sha256:0", "IfNotPresent"),
+            (Some("Never"), "a", "Never"),
         ] {
-            let container = Container { image_pull_policy: policy.map(str::to_owned), ..Default::default() };
-            assert_eq!(choose(&container, image, held), expected, "{policy:?} {image} {held}");
+            let container = Container { image_pull_policy: said.map(str::to_owned), ..Default::default() };
+            assert_eq!(policy(&container, image), expected, "{said:?} {image}");
         }
+    }
+
+    #[test]
+    fn failures_that_engines_name_have_reasons_of_their_own() {
+        let check =
+            |words: &str, reason, message: &str| assert_eq!(reason_of("x", words.into()), (reason, message.into()));
+        check("no such host", "ErrImagePull", "no such host");
+        let unavailable = "image pull failed for x because the registry is unavailable: down";
+        check("RegistryUnavailable: down", "RegistryUnavailable", unavailable);
+        let unsigned = "image pull failed for x because the signature validation failed";
+        check("SignatureValidationFailed", "SignatureValidationFailed", unsigned);
     }
 
     #[test]
@@ -370,44 +416,87 @@ mod tests {
     }
 
     #[test]
-    fn names_that_no_registry_could_have_are_refused() {
-        let bad = "invalid reference format";
-        for (image, expected) in [
-            ("busybox", ""),
-            ("busybox:1.36", ""),
-            ("r.example:5000/team/a_b-c.d:v1", ""),
-            ("localhost/a", ""),
-            ("a@sha256:0123456789abcdef0123456789abcdef", ""),
-            ("a@sha256:01", bad),
-            ("", bad),
-            ("a:", bad),
-            ("a b", bad),
-            ("/a", bad),
-            ("a:-x", bad),
-            ("Nginx", "invalid reference format: repository name (library/Nginx) must be lowercase"),
-            ("team/Nginx", "invalid reference format: repository name (team/Nginx) must be lowercase"),
-        ] {
-            assert_eq!(check_reference(image).err().unwrap_or_default(), expected, "{image}");
-        }
-    }
-
-    #[test]
     fn the_time_that_a_pull_took_reads_as_in_go() {
         for (millis, expected) in [(42, "42ms"), (1042, "1.042s"), (2000, "2s"), (61_500, "1m1.5s")] {
             assert_eq!(in_words(Duration::from_millis(millis)), expected);
         }
     }
 
-    #[test]
-    fn the_registry_is_the_first_part_if_it_looks_like_a_host() {
-        for (image, expected) in [
-            ("a", "docker.io"),
-            ("team/a", "docker.io"),
-            ("r.io/a", "r.io"),
-            ("r:5000/a", "r:5000"),
-            ("localhost/a", "localhost"),
-        ] {
-            assert_eq!(registry(image), expected, "{image}");
+    /// A node with this engine where the Secret `s` opens the registry r.io, and `t` would with another password.
+    fn node(folder: &std::path::Path, engine: &Fake, pulls: Pulls) -> std::sync::Arc<Kubelet> {
+        let answer = |_: &http::Method, path: &str| {
+            let name = path.strip_prefix("/api/v1/namespaces/d/secrets/")?;
+            let password = match name {
+                "s" => "right",
+                "t" => "wrong",
+                _ => return None,
+            };
+            let text = json!({"auths": {"r.io": {"username": "u", "password": password}}}).to_string();
+            let data = json!({".dockerconfigjson": base64::engine::general_purpose::STANDARD.encode(text)});
+            let metadata = json!({"name": name, "namespace": "d", "uid": name});
+            Some(json!({"metadata": metadata, "type": "kubernetes.io/dockerconfigjson", "data": data}))
+        };
+        fixture::kubelet_with(folder, engine.clone(), answer, |config| config.settings.pulls = pulls)
+    }
+
+    /// The reason and the message that a container waits with, where it does not get its image.
+    async fn wants(kubelet: &Kubelet, policy: &str, secrets: &[&str]) -> Result<(), (String, String)> {
+        let secrets: Vec<_> = secrets.iter().map(|name| json!({"name": name})).collect();
+        let containers = json!([{"name": "c", "image": "r.io/a:1", "imagePullPolicy": policy}]);
+        let spec = json!({"containers": containers, "imagePullSecrets": secrets});
+        let desired = fixture::pod(&spec.to_string());
+        let mut memory = Memory::default();
+        let container = &desired.spec().containers[0];
+        match ensure(kubelet, &desired, container, &PodSandboxConfig::default(), &mut memory).await {
+            Some(_) => Ok(()),
+            None => {
+                let cause = memory.container("c").waiting.clone().unwrap();
+                Err((cause.reason, cause.message))
+            }
         }
+    }
+
+    #[tokio::test]
+    async fn a_pulled_image_is_for_those_who_could_pull_it_also_after_a_restart() {
+        let (folder, engine) = (tempfile::tempdir().unwrap(), Fake::default());
+        engine.lock_image("r.io/a:1", "right");
+        let denied = || Err(("ErrImagePull".to_owned(), "pull access denied for r.io/a:1".to_owned()));
+        let usual = node(folder.path(), &engine, Pulls::default());
+        assert_eq!(wants(&usual, "IfNotPresent", &["t"]).await, denied());
+        // The first credentials that the registry takes are used.
+        assert_eq!(wants(&usual, "IfNotPresent", &["t", "s"]).await, Ok(()));
+        let pulls = engine.calls().len();
+        assert_eq!(wants(&usual, "IfNotPresent", &["s"]).await, Ok(()));
+        assert_eq!(wants(&usual, "Never", &["s"]).await, Ok(()));
+        assert_eq!(engine.calls().len(), pulls, "nothing was pulled again");
+        drop(usual);
+        let next = node(folder.path(), &engine, Pulls::default());
+        assert_eq!(wants(&next, "IfNotPresent", &[]).await, denied());
+        assert_eq!(wants(&next, "IfNotPresent", &["t"]).await, denied());
+        let absent = "Container image \"r.io/a:1\" is not present with pull policy of Never".to_owned();
+        assert_eq!(wants(&next, "Never", &["t"]).await, Err(("ErrImageNeverPull".to_owned(), absent)));
+        let open = Pulls { verification: Verification::Never, ..Pulls::default() };
+        assert_eq!(wants(&node(folder.path(), &engine, open), "Never", &[]).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn an_image_that_was_there_before_is_for_all_unless_everything_is_verified() {
+        let (folder, engine) = (tempfile::tempdir().unwrap(), Fake::default());
+        engine.add_image("r.io/a:1");
+        engine.lock_image("r.io/a:1", "right");
+        assert_eq!(wants(&node(folder.path(), &engine, Pulls::default()), "Never", &[]).await, Ok(()));
+        let strict = || Pulls { verification: Verification::Always, ..Pulls::default() };
+        assert!(wants(&node(folder.path(), &engine, strict()), "Never", &["s"]).await.is_err());
+        assert_eq!(wants(&node(folder.path(), &engine, strict()), "IfNotPresent", &["s"]).await, Ok(()));
+        assert_eq!(wants(&node(folder.path(), &engine, strict()), "Never", &["s"]).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn pulls_beyond_the_limit_fail_in_upstreams_words() {
+        let (folder, engine) = (tempfile::tempdir().unwrap(), Fake::default());
+        let slow = node(folder.path(), &engine, Pulls { per_second: 1, burst: 1, ..Pulls::default() });
+        assert_eq!(wants(&slow, "Always", &[]).await, Ok(()));
+        let exceeded = ("ErrImagePull".to_owned(), "pull QPS exceeded".to_owned());
+        assert_eq!(wants(&slow, "Always", &[]).await, Err(exceeded));
     }
 }

@@ -88,8 +88,8 @@ impl ImageGc {
 
     /// Frees what the disk of the images needs, or all that is unused. A failure leaves the image to the next time.
     pub async fn collect(&mut self, kubelet: &Kubelet, disk: Option<Measured>, all: bool) {
-        let engine = &kubelet.config.runtime;
-        let (Ok(images), Ok(containers)) = (engine.images().await, engine.containers(None).await) else { return };
+        let (engine, began) = (&kubelet.config.runtime, clock::now_seconds());
+        let (Ok(mut images), Ok(containers)) = (engine.images().await, engine.containers(None).await) else { return };
         let named = |c: k8s_cri::v1::Container| [c.image_ref, c.image.map(|i| i.image).unwrap_or_default()];
         let used: BTreeSet<String> = containers.into_iter().flat_map(named).filter(|name| !name.is_empty()).collect();
         let now = clock::now();
@@ -101,15 +101,20 @@ impl ImageGc {
         };
         let wanted = goal.bytes;
         self.note(&images, &used, now);
-        let mut freed = 0;
+        let (mut freed, mut gone) = (0, BTreeSet::new());
         for image in self.choose(&images, &used, goal, now) {
             match engine.remove_image(&image.id).await {
                 Ok(()) => {
+                    gone.insert(image.id.clone());
                     tracing::info!(image = image.id, names = ?image.repo_tags, bytes = image.size, "an unused image was removed");
                     freed += i64::try_from(image.size).unwrap_or(0);
                 }
                 Err(error) => tracing::warn!(image = image.id, %error, "an unused image could not be removed"),
             }
+        }
+        images.retain(|image| !gone.contains(&image.id));
+        if kubelet.images.verifies() {
+            kubelet.images.records.prune(&images, began);
         }
         if !all && freed < wanted {
             let text = format!(

@@ -50,7 +50,8 @@ impl Backoff {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pull {
     pub backoff: Backoff,
-    /// The engine's words.
+    /// The status shows this, such as `ErrImagePull`, and then that it waits.
+    pub reason: &'static str,
     pub error: String,
 }
 

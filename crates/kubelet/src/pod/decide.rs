@@ -477,6 +477,7 @@ mod tests {
         let mut memory = started();
         let pull = |seconds: i64| Pull {
             backoff: Backoff { delay: backoff::FIRST, since: at(-seconds) },
+            reason: "ErrImagePull",
             error: "no".to_owned(),
         };
         // The error is shown for a second, the wait afterwards.

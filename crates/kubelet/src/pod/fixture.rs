@@ -43,6 +43,16 @@ pub fn kubelet(
     engine: runtime::fake::Fake,
     answer: impl Fn(&http::Method, &str) -> Option<Value> + Clone + Send + Sync + 'static,
 ) -> Arc<crate::kubelet::Kubelet> {
+    kubelet_with(folder, engine, answer, |_| ())
+}
+
+/// The same, with a configuration that is changed before it starts.
+pub fn kubelet_with(
+    folder: &std::path::Path,
+    engine: runtime::fake::Fake,
+    answer: impl Fn(&http::Method, &str) -> Option<Value> + Clone + Send + Sync + 'static,
+    change: impl FnOnce(&mut crate::config::Config),
+) -> Arc<crate::kubelet::Kubelet> {
     let client = client::in_process(tower::service_fn(move |request: http::Request<client::Body>| {
         let body = answer(request.method(), request.uri().path());
         async move {
@@ -53,7 +63,7 @@ pub fn kubelet(
             Ok::<_, std::convert::Infallible>(answer.expect("a plain answer"))
         }
     }));
-    let config = crate::config::Config {
+    let mut config = crate::config::Config {
         node_name: "n1".into(),
         node_ip: std::net::Ipv4Addr::LOCALHOST.into(),
         second_node_ip: None,
@@ -78,6 +88,7 @@ pub fn kubelet(
         gate: None,
         serving: None,
     };
+    change(&mut config);
     let host = crate::kubelet::Host::here(&config);
     let (_, pressures) = tokio::sync::watch::channel(Default::default());
     crate::kubelet::Kubelet::new(config, host, &client::Caches::new(client), pressures).unwrap()

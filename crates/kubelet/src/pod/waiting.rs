@@ -4,7 +4,7 @@
 use clock::{Duration, Timestamp};
 
 use crate::pod::{
-    backoff::in_words,
+    backoff::{Pull, in_words},
     desired::DesiredPod,
     memory::Memory,
     restart::restarts,
@@ -20,12 +20,13 @@ pub struct Wait {
     pub events: Vec<(bool, &'static str, String)>,
 }
 
-pub fn image_wait(container: &str, image: &str, error: &str) -> Wait {
+pub fn image_wait(container: &str, image: &str, failed: &Pull) -> Wait {
+    let Pull { reason, error, .. } = failed;
     let text = format!("Back-off pulling image \"{image}\"");
     Wait {
         container: container.to_owned(),
         reason: "ImagePullBackOff",
-        message: format!("{text}: ErrImagePull: {error}"),
+        message: format!("{text}: {reason}: {error}"),
         events: vec![(false, "BackOff", text), (true, "Failed", "Error: ImagePullBackOff".to_owned())],
     }
 }
@@ -54,8 +55,8 @@ pub fn waits(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: T
         let image = container.image.as_deref().unwrap_or_default();
         let pull = memory.pulls.get(image).filter(|p| p.due() > now && p.shown_as_waiting_at() <= now)?;
         // Only a container that has asked for the image waits for it.
-        let asked = memory.container(name).waiting.as_ref().is_some_and(|w| w.reason == "ErrImagePull");
-        asked.then(|| image_wait(name, image, &pull.error))
+        let asked = memory.container(name).waiting.as_ref().is_some_and(|w| w.reason == pull.reason);
+        asked.then(|| image_wait(name, image, pull))
     };
     if desired.is_ending() { Vec::new() } else { desired.containers().filter_map(one).collect() }
 }
@@ -64,7 +65,7 @@ pub fn waits(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: T
 mod tests {
     use super::*;
     use crate::pod::{
-        backoff::{Backoff, FIRST, Pull},
+        backoff::{Backoff, FIRST},
         fixture::{at, now, pod, running},
         memory::Cause,
     };
@@ -83,7 +84,7 @@ mod tests {
         }
         if let Some((seconds, asked)) = pulled {
             let backoff = Backoff { delay: FIRST, since: at(-seconds) };
-            memory.pulls.insert("x".into(), Pull { backoff, error: "no such host".into() });
+            memory.pulls.insert("x".into(), Pull { backoff, reason: "ErrImagePull", error: "no such host".into() });
             memory.container_mut(asked).waiting = Some(Cause::new("ErrImagePull", "no such host"));
         }
         let got = waits(&desired, &found, &memory, now());
@@ -112,7 +113,9 @@ mod tests {
 
     #[test]
     fn the_events_say_what_upstream_says() {
-        let wait = image_wait("m", "x", "e");
+        let backoff = Backoff { delay: FIRST, since: now() };
+        let wait = image_wait("m", "x", &Pull { backoff, reason: "RegistryUnavailable", error: "e".into() });
+        assert_eq!(wait.message, "Back-off pulling image \"x\": RegistryUnavailable: e");
         assert_eq!(
             wait.events,
             [

@@ -19,7 +19,7 @@ pub fn exposition(body: String) -> Answer {
     reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", body.into_bytes())
 }
 
-fn reply(code: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Answer {
+pub fn reply(code: StatusCode, content_type: &'static str, bytes: Vec<u8>) -> Answer {
     let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
     let mut answer = Response::new(body);
     *answer.status_mut() = code;

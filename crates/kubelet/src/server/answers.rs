@@ -73,7 +73,8 @@ pub async fn metrics(kubelet: &Arc<Kubelet>) -> Answer {
     kubelet.figures.now(&moment(kubelet).await);
     let volumes = volume_metrics::render(&*volume_usage::read(kubelet).await);
     let rest = preemptions(&kubelet.pods.preemptions()) + &volumes + &kubelet.config.features.metrics();
-    exposition(kubelet.figures.render() + &rest)
+    let images = kubelet.images.counts.render(kubelet.images.records.sizes());
+    exposition(kubelet.figures.render() + &images + &rest)
 }
 
 /// The numbers of Pods, containers and volumes. Of those that the engine does not tell there are none.

@@ -27,7 +27,7 @@ pub fn answer(kubelet: &Kubelet) -> Answer {
 
 fn config(config: &Config) -> Value {
     let settings = &config.settings;
-    let (logs, images) = (&settings.logs, &settings.images);
+    let (logs, images, pulls) = (&settings.logs, &settings.images, &settings.pulls);
     let in_force = json!({
         "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "enableServer": true,
@@ -48,6 +48,10 @@ fn config(config: &Config) -> Value {
         "nodeLeaseDurationSeconds": settings.lease_seconds,
         "imageMinimumGCAge": time(images.min_age), "imageMaximumGCAge": time(images.max_age.unwrap_or_default()),
         "imageGCHighThresholdPercent": images.high, "imageGCLowThresholdPercent": images.low,
+        "registryPullQPS": pulls.per_second, "registryBurst": pulls.burst,
+        "serializeImagePulls": pulls.is_serial(), "maxParallelImagePulls": pulls.at_once,
+        "imagePullCredentialsVerificationPolicy": pulls.verification.name(),
+        "enableProfilingHandler": settings.profiling,
         "containerLogMaxSize": logs.max_bytes.to_string(), "containerLogMaxFiles": logs.max_files,
         "containerLogMaxWorkers": logs.workers, "containerLogMonitorInterval": time(logs.interval),
         "cpuManagerPolicy": "none", "memoryManagerPolicy": "None", "topologyManagerPolicy": "none",

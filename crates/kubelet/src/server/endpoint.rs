@@ -1,6 +1,7 @@
 //! Resolves a request to the kubelet once: the check of rights and the answer both follow from the result.
 
 use http::Method;
+use profile::page;
 
 /// The endpoints of the kubelet's server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum Endpoint<'a> {
         pod: &'a str,
         container: &'a str,
     },
+    /// A profile, by its name.
+    Profile(&'a str),
     /// exec, attach and port-forward.
     Stream(&'a str),
     /// No endpoint has this path.
@@ -38,7 +41,8 @@ pub enum Endpoint<'a> {
 impl Endpoint<'_> {
     /// Those that a node can do without: upstream turns them off together.
     pub fn is_for_debugging(&self) -> bool {
-        matches!(self, Endpoint::RunningPods | Endpoint::Logs { .. } | Endpoint::SystemLogs(_) | Endpoint::Stream(_))
+        use Endpoint::{Logs, Profile, RunningPods, Stream, SystemLogs};
+        matches!(self, RunningPods | Logs { .. } | SystemLogs(_) | Profile(_) | Stream(_))
     }
 }
 
@@ -82,6 +86,9 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Some(["stats", "summary"]) if reading => Endpoint::Summary,
         Some(["containerLogs", namespace, pod, container]) if reading => Endpoint::Logs { namespace, pod, container },
         Some(["logs", ..]) if reading => Endpoint::SystemLogs(path.strip_prefix("/logs").unwrap_or_default()),
+        Some(["debug", "pprof"]) if reading => Endpoint::Profile(""),
+        Some(["debug", "pprof", name]) if reading => Endpoint::Profile(name),
+        Some(["debug", "pprof", name @ page::SYMBOL]) if *method == Method::POST => Endpoint::Profile(name),
         Some(["checkpoint", namespace, pod, container]) if *method == Method::POST => {
             Endpoint::Checkpoint { namespace, pod, container }
         }
@@ -95,7 +102,7 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Endpoint::SystemLogs(_) => &["log"],
         Endpoint::Checkpoint { .. } => &["checkpoint"],
         Endpoint::Summary => &["stats"],
-        Endpoint::Logs { .. } | Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
+        Endpoint::Logs { .. } | Endpoint::Profile(_) | Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
     };
     let verb = match (endpoint, method.as_str()) {
         // A WebSocket begins with GET, but to run a command is not to read.
@@ -137,6 +144,13 @@ mod tests {
         check("GET", "/metrics/probes", Endpoint::ProbeMetrics, "get", &["metrics"]);
         check("GET", "/metrics/resource", Endpoint::ResourceMetrics, "get", &["metrics"]);
         check("GET", "/stats/summary", Endpoint::Summary, "get", &["stats"]);
+        for (path, name) in
+            [("/debug/pprof/", ""), ("/debug/pprof/profile", "profile"), ("/debug/pprof/symbol", "symbol")]
+        {
+            check("GET", path, Endpoint::Profile(name), "get", &["proxy"]);
+        }
+        check("POST", "/debug/pprof/symbol", Endpoint::Profile("symbol"), "create", &["proxy"]);
+        check("POST", "/debug/pprof/profile", Endpoint::Unknown, "create", &["proxy"]);
         let logs = Endpoint::Logs { namespace: "n", pod: "p", container: "c" };
         check("GET", "/containerLogs/n/p/c", logs, "get", &["proxy"]);
     }
@@ -182,7 +196,9 @@ mod tests {
             "/logs/../etc/shadow",
             "/logs/%2e%2e/x",
             "/logsx",
-            "/debug/pprof/",
+            "/debug/pprof/../../metrics",
+            "/debug/pprof/profile/x",
+            "/debug/flags/v",
             "/metrics\\x",
         ] {
             check("GET", path, Endpoint::Unknown, "get", &["proxy"]);

@@ -10,6 +10,7 @@ mod endpoint;
 pub mod healthz;
 pub mod pod_resources;
 pub mod pod_resources_messages;
+mod profiles;
 mod resource_metrics;
 mod streams;
 mod summary;
@@ -104,6 +105,13 @@ async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, requ
             }
             answers::logs(kubelet, namespace, pod, container, request.uri().query().unwrap_or_default()).await
         }
+        Endpoint::Profile(name) if kubelet.config.settings.profiling => {
+            if let Some(answering) = request.extensions().get::<Answering>() {
+                answering.is_patient();
+            }
+            profiles::answer(name, request).await
+        }
+        Endpoint::Profile(_) => text(StatusCode::METHOD_NOT_ALLOWED, "profiling endpoint is disabled.\n".to_owned()),
         Endpoint::Stream(path) => {
             let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
             streams::forward(&kubelet, &parts, request).await

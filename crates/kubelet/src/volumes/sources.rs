@@ -70,8 +70,12 @@ pub struct ApiSources {
     client: Client,
     pub certificates: Certificates,
     features: Features,
-    tokens: Mutex<HashMap<TokenKey, Arc<Token>>>,
+    tokens: Mutex<Tokens>,
+    /// Tokens for registries, of which no volume has to be told when they are renewed.
+    registry_tokens: Mutex<Tokens>,
 }
+
+type Tokens = HashMap<TokenKey, Arc<Token>>;
 
 /// How soon a renewal that failed is tried again while the old token is still good.
 const RETRY_SECONDS: i64 = 60;
@@ -121,8 +125,24 @@ impl ApiSources {
         Ok(found.map(|map| of_config_map(ConfigMap { binary_data: None, ..map })))
     }
 
+    /// A Secret with its type, of which credentials of a registry are a sort.
+    pub async fn pull_secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, VolumeError> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        secrets.find(name).await.map_err(api_error)
+    }
+
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Option<ServiceAccount>, VolumeError> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        accounts.find(name).await.map_err(api_error)
+    }
+
+    /// A token of the Pod's service account for a registry, which lasts an hour.
+    pub async fn registry_token(&self, pod: &Pod, audience: &str) -> Result<Arc<Token>, VolumeError> {
+        self.kept(&self.registry_tokens, pod, audience, 3600).await
+    }
+
     pub fn new(client: Client, certificates: Certificates, features: Features) -> Self {
-        ApiSources { client, certificates, features, tokens: Mutex::default() }
+        ApiSources { client, certificates, features, tokens: Mutex::default(), registry_tokens: Mutex::default() }
     }
 
     async fn request(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, VolumeError> {
@@ -145,6 +165,41 @@ impl ApiSources {
         Ok(Token { text: status.token, renew_at: renewal(now, expires_at), expires_at })
     }
 
+    /// The token that is kept, or a new one when that is due for renewal.
+    async fn kept(
+        &self,
+        held_tokens: &Mutex<Tokens>,
+        pod: &Pod,
+        audience: &str,
+        seconds: i64,
+    ) -> Result<Arc<Token>, VolumeError> {
+        let pod_uid = pod.metadata.uid.clone().unwrap_or_default();
+        let key = TokenKey { pod_uid, audience: audience.to_owned(), seconds };
+        let held = held_tokens.lock().get(&key).cloned();
+        let now = clock::now().as_second();
+        if let Some(token) = held.as_ref().filter(|t| now < t.renew_at) {
+            return Ok(token.clone());
+        }
+        match (self.request(pod, audience, seconds).await, held) {
+            (Ok(token), _) => {
+                let token = Arc::new(token);
+                let mut tokens = held_tokens.lock();
+                // Tokens of Pods that are gone expire; dropping those bounds the map by the Pods of a day.
+                tokens.retain(|_, t| now < t.expires_at);
+                tokens.insert(key, token.clone());
+                Ok(token)
+            }
+            // Renewal failed, but the old one is still good.
+            (Err(error), Some(token)) if now < token.expires_at => {
+                tracing::warn!(%error, "cannot renew a service account token yet");
+                let again = Token { renew_at: now + RETRY_SECONDS, ..(*token).clone() };
+                held_tokens.lock().insert(key, Arc::new(again));
+                Ok(token)
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
     /// When the first of a Pod's tokens and certificates is due for renewal.
     pub fn renewal(&self, pod_uid: &str) -> Option<Timestamp> {
         let tokens = self.tokens.lock();
@@ -155,7 +210,9 @@ impl ApiSources {
 
     /// Drops what is kept for a Pod that is over.
     pub fn forget(&self, pod_uid: &str) {
-        self.tokens.lock().retain(|key, _| key.pod_uid != pod_uid);
+        for tokens in [&self.tokens, &self.registry_tokens] {
+            tokens.lock().retain(|key, _| key.pod_uid != pod_uid);
+        }
         self.certificates.forget(pod_uid);
     }
 }
@@ -268,33 +325,7 @@ impl Sources for ApiSources {
         audience: &'a str,
         seconds: i64,
     ) -> BoxFuture<'a, Result<Arc<Token>, VolumeError>> {
-        Box::pin(async move {
-            let pod_uid = pod.metadata.uid.clone().unwrap_or_default();
-            let key = TokenKey { pod_uid, audience: audience.to_owned(), seconds };
-            let held = self.tokens.lock().get(&key).cloned();
-            let now = clock::now().as_second();
-            if let Some(token) = held.as_ref().filter(|t| now < t.renew_at) {
-                return Ok(token.clone());
-            }
-            match (self.request(pod, audience, seconds).await, held) {
-                (Ok(token), _) => {
-                    let token = Arc::new(token);
-                    let mut tokens = self.tokens.lock();
-                    // Tokens of Pods that are gone expire; dropping those bounds the map by the Pods of a day.
-                    tokens.retain(|_, t| now < t.expires_at);
-                    tokens.insert(key, token.clone());
-                    Ok(token)
-                }
-                // Renewal failed, but the old one is still good.
-                (Err(error), Some(token)) if now < token.expires_at => {
-                    tracing::warn!(%error, "cannot renew a service account token yet");
-                    let again = Token { renew_at: now + RETRY_SECONDS, ..(*token).clone() };
-                    self.tokens.lock().insert(key, Arc::new(again));
-                    Ok(token)
-                }
-                (Err(error), _) => Err(error),
-            }
-        })
+        Box::pin(self.kept(&self.tokens, pod, audience, seconds))
     }
 }
 

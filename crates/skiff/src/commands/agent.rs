@@ -14,7 +14,7 @@ use client::{Caches, Client, EventRecorder, Key};
 use files::modes;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node as ApiNode;
-use runtime::{Cri, Runtime, containerd, images};
+use runtime::{Cri, Runtime, archives, containerd, images};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -374,6 +374,7 @@ async fn engine(
         let version =
             engine.version().await.with_context(|| format!("the container engine at {endpoint} does not answer"))?;
         tracing::info!(engine = version.runtime_name, version = version.runtime_version, "using the container engine");
+        import_archives(&engine, options, layout, progress).await;
         return Ok(Arc::new(engine));
     }
     let settings = layout.engine_options();
@@ -382,7 +383,7 @@ async fn engine(
     let engine = containerd.cri();
     match images::busybox(images::BUSYBOX) {
         Ok(recipe) => {
-            let folder = layout.images();
+            let folder = layout.image_builds();
             modes::folder(&folder, modes::PRIVATE_FOLDER)
                 .with_context(|| format!("cannot make {}", folder.display()))?;
             let made = images::ensure(&engine, engine.socket(), &recipe, &folder);
@@ -390,8 +391,25 @@ async fn engine(
         }
         Err(error) => tracing::warn!(%error, "the image {} is not there", images::BUSYBOX),
     }
+    import_archives(&engine, options, layout, progress).await;
     tasks.spawn(containerd.supervise());
     Ok(Arc::new(engine))
+}
+
+/// Imports the user's image archives, as far as they are new. One that is broken is told, and the node starts without it.
+async fn import_archives(engine: &Cri, options: &Node, layout: &Layout, progress: &Progress) {
+    let folder = options.image_archives.clone().unwrap_or_else(|| layout.images());
+    let begun = clock::Instant::now();
+    let imports = archives::import_folder(engine, engine.socket(), &folder, &layout.image_imports()).await;
+    for (archive, images) in &imports.images {
+        tracing::info!(archive, ?images, "an image archive was imported");
+    }
+    for why in &imports.failures {
+        progress.note(why);
+    }
+    if !imports.images.is_empty() {
+        progress.done(&format!("image archives imported: {}", imports.images.len()), begun.elapsed());
+    }
 }
 
 fn kubelet_config(
@@ -424,7 +442,10 @@ fn kubelet_config(
         sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
         features: cluster.features,
-        settings: kubelet_config::settings(document.as_ref())?,
+        settings: kubelet::configuration::settings::Settings {
+            credential_providers: options.image_credentials.providers(cluster.features)?,
+            ..kubelet_config::settings(document.as_ref())?
+        },
         document,
         selinux_labels: options.container_runtime_endpoint.is_some(),
         node_labels: BTreeMap::new(),

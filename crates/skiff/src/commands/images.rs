@@ -3,7 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
-use runtime::{Runtime, image_file::Recipe, images};
+use runtime::{Runtime, archives, image_file::Recipe, images, reference};
 
 use crate::{commands::server, flags::options::Images, layout::Layout, siblings};
 
@@ -23,7 +23,7 @@ pub fn run(command: Images) -> anyhow::Result<ExitCode> {
                     None => {
                         socket(&data_dir)?;
                         // Not in a folder where others could put something under its name first.
-                        let folder = Layout::new(&data_dir).images();
+                        let folder = Layout::new(&data_dir).image_builds();
                         files::modes::folder(&folder, files::modes::PRIVATE_FOLDER)
                             .with_context(|| format!("cannot make {}", folder.display()))?;
                         let archive = folder.join(format!("build-{}.tar", std::process::id()));
@@ -57,7 +57,7 @@ async fn import(data_dir: &Path, file: &Path) -> anyhow::Result<()> {
         siblings::known(&Layout::new(data_dir)).into_iter().map(|other| other.layout.engine_options().socket());
     let mut names = Vec::new();
     for socket in std::iter::once(socket(data_dir)?).chain(others.filter(|socket| socket.exists())) {
-        let imported = images::import(&socket, file).await;
+        let imported = archives::import(&socket, file).await;
         names = imported.with_context(|| format!("cannot import {}", file.display()))?;
     }
     for name in names {
@@ -80,8 +80,8 @@ async fn list(data_dir: &Path) -> anyhow::Result<()> {
 }
 
 fn recipe(tag: &str, files: &[String], busybox: bool, entrypoint: Vec<String>) -> anyhow::Result<Recipe> {
-    if !is_reference(tag) {
-        bail!("--tag {tag:?} is not the name of an image; write one such as skiff.local/tools:1");
+    if let Err(why) = reference::parse(tag) {
+        bail!("--tag {tag:?} is not the name of an image: {why}; write one such as skiff.local/tools:1");
     }
     let mut recipe =
         if busybox { images::busybox(tag)? } else { Recipe { reference: tag.to_owned(), ..Recipe::default() } };
@@ -102,40 +102,4 @@ fn recipe(tag: &str, files: &[String], busybox: bool, entrypoint: Vec<String>) -
         bail!("the image would be empty; give --file or --busybox");
     }
     Ok(recipe)
-}
-
-/// `name` or `host:port/path/name`, with a tag or without, after the rules of the distribution project.
-fn is_reference(text: &str) -> bool {
-    let (name, tag) = match text.rsplit_once(':') {
-        Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
-        _ => (text, None),
-    };
-    let tag_fits = |t: &str| {
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        t.len() <= 128 && t.starts_with(word) && t.chars().all(|c| word(c) || c == '.' || c == '-')
-    };
-    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let part_fits =
-        |p: &str| p.starts_with(edge) && p.ends_with(edge) && p.chars().all(|c| edge(c) || "._-".contains(c));
-    let (host, path) = match name.split_once('/') {
-        Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => (Some(host), path),
-        _ => (None, name),
-    };
-    let host_fits = host.is_none_or(|h| h.chars().all(|c| c.is_ascii_alphanumeric() || ".-:".contains(c)));
-    tag.is_none_or(tag_fits) && host_fits && path.split('/').all(part_fits)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn references() {
-        for good in ["a", "a:1", "skiff.local/busybox:1", "localhost:5000/a/b-c:v1.2", "a_b.c"] {
-            assert!(is_reference(good), "{good}");
-        }
-        for bad in ["", "BAD TAG", "a:", ":1", "a/", "/a", "A", "a:b c", "a//b", "x.y/A"] {
-            assert!(!is_reference(bad), "{bad}");
-        }
-    }
 }

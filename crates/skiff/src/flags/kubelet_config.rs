@@ -43,7 +43,7 @@ impl KubeletConfig {
         let Some(last) = parts.last().cloned() else { return Ok(None) };
         let mut whole = Value::Null;
         for path in &parts {
-            let part = read(path)?;
+            let part = read("kubelet-config", path)?;
             // Each part is checked by itself, so that what is wrong is told with its file.
             Document::new(part.clone()).map_err(|why| wrong(path, &why))?;
             whole = merge::apply(whole, &part);
@@ -69,15 +69,17 @@ pub fn wrong(path: &Path, why: &str) -> anyhow::Error {
     anyhow!("--kubelet-config: {}: {why}", path.display())
 }
 
-fn read(path: &Path) -> anyhow::Result<Value> {
-    let unreadable = || format!("cannot read {}", path.display());
+/// The document in a file that a flag names, JSON or YAML.
+pub fn read(flag: &str, path: &Path) -> anyhow::Result<Value> {
+    let unreadable = || format!("--{flag}: cannot read {}", path.display());
+    let wrong = |why: String| anyhow!("--{flag}: {}: {why}", path.display());
     let mut text = String::new();
     // A pipe, or a file that grows, tells its length only while it is read.
     File::open(path).and_then(|file| file.take(MOST + 1).read_to_string(&mut text)).with_context(unreadable)?;
     if text.len() as u64 > MOST {
-        return Err(wrong(path, &format!("it has more than {MOST} bytes")));
+        return Err(wrong(format!("it has more than {MOST} bytes")));
     }
-    serde_saphyr::from_str(&text).map_err(|error| wrong(path, &format!("it is not valid YAML: {error}")))
+    serde_saphyr::from_str(&text).map_err(|error| wrong(format!("it is not valid YAML: {error}")))
 }
 
 /// Says in the log what the configuration says in vain.

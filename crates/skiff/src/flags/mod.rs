@@ -8,6 +8,7 @@ pub mod config_file;
 pub mod encryption;
 pub mod etcd;
 pub mod evictions;
+pub mod image_credentials;
 pub mod in_flight;
 pub mod kube_proxy;
 pub mod kubelet_config;

@@ -20,6 +20,7 @@ use crate::flags::{
     encryption::EncryptionFlags,
     etcd::EtcdFlags,
     evictions::Evictions,
+    image_credentials::ImageCredentials,
     in_flight::InFlight,
     kube_proxy::KubeProxyFlags,
     kubelet_config::KubeletConfig,
@@ -473,6 +474,12 @@ pub struct Node {
     pub evictions: Evictions,
     #[command(flatten)]
     pub kubelet_config: KubeletConfig,
+    #[command(flatten)]
+    pub image_credentials: ImageCredentials,
+    /// Image archives in this folder (.tar, .tar.gz, .tar.zst) are imported before the first Pod; `images` in the data folder when
+    /// not given
+    #[arg(long, value_name = "FOLDER")]
+    pub image_archives: Option<PathBuf>,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
     #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
     pub allowed_unsafe_sysctls: Vec<String>,

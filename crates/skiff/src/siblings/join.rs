@@ -95,6 +95,11 @@ fn args(sibling: &Sibling, meeting: Meeting, options: &Up, cluster: &Layout, nam
     for (name, path) in node.kubelet_config.texts() {
         flag(name, path.into());
     }
+    for (name, path) in node.image_credentials.texts() {
+        flag(name, path.into());
+    }
+    // Archives that are given to one node of the machine are for all of them.
+    flag("image-archives", node.image_archives.clone().unwrap_or_else(|| cluster.images()).into());
     for sysctl in &node.allowed_unsafe_sysctls {
         flag("allowed-unsafe-sysctls", sysctl.into());
     }
