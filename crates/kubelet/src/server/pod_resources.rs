@@ -14,9 +14,9 @@ use crate::{
     devices::state::Seen,
     kubelet::Kubelet,
     server::pod_resources_messages::{
-        AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource, ContainerDevices,
+        AllocatableResourcesRequest, AllocatableResourcesResponse, ClaimResource, ContainerDevices,
         ContainerResources, DynamicResource, GET, GET_ALLOCATABLE, GetPodResourcesRequest, GetPodResourcesResponse,
-        LIST, ListPodResourcesRequest, ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
+        LIST, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
     },
 };
 
