@@ -34,7 +34,8 @@ const CALLS: &[f64] = &[
 const STORAGE: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
 static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
-static RUNNING_PODS: Metric = Metric::gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox");
+static RUNNING_PODS: Metric =
+    Metric::gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox");
 static RUNNING_CONTAINERS: Metric =
     Metric::gauge("kubelet_running_containers", "[BETA] Number of containers currently running");
 static DESIRED_PODS: Metric =
@@ -44,14 +45,22 @@ static ACTIVE_PODS: Metric = Metric::gauge(
     "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods.",
 );
 static VOLUMES: Metric = Metric::gauge("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
-static RELIST: Metric =
-    Metric::histogram("kubelet_pleg_relist_duration_seconds", "[ALPHA] Duration in seconds for relisting pods in PLEG.", USUAL);
-static RELIST_INTERVAL: Metric =
-    Metric::histogram("kubelet_pleg_relist_interval_seconds", "[ALPHA] Interval in seconds between relisting in PLEG.", USUAL);
+static RELIST: Metric = Metric::histogram(
+    "kubelet_pleg_relist_duration_seconds",
+    "[ALPHA] Duration in seconds for relisting pods in PLEG.",
+    USUAL,
+);
+static RELIST_INTERVAL: Metric = Metric::histogram(
+    "kubelet_pleg_relist_interval_seconds",
+    "[ALPHA] Interval in seconds between relisting in PLEG.",
+    USUAL,
+);
 static RELIST_SEEN: Metric =
     Metric::gauge("kubelet_pleg_last_seen_seconds", "[ALPHA] Timestamp in seconds when PLEG was last seen active.");
-static CALLED: Metric =
-    Metric::counter("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.");
+static CALLED: Metric = Metric::counter(
+    "kubelet_runtime_operations_total",
+    "[ALPHA] Cumulative number of runtime operations by operation type.",
+);
 static CALL_FAILED: Metric = Metric::counter(
     "kubelet_runtime_operations_errors_total",
     "[ALPHA] Cumulative number of runtime operation errors by operation type.",
@@ -88,13 +97,16 @@ static CGROUPS: Metric = Metric::histogram(
     "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
     USUAL,
 );
-static STARTED_PODS: Metric = Metric::counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started");
+static STARTED_PODS: Metric =
+    Metric::counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started");
 static STARTED_PODS_ERRORS: Metric =
     Metric::counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods");
 static STARTED_CONTAINERS: Metric =
     Metric::counter("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started");
-static STARTED_CONTAINERS_ERRORS: Metric =
-    Metric::counter("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers");
+static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
+    "kubelet_started_containers_errors_total",
+    "[ALPHA] Cumulative number of errors when starting containers",
+);
 static EVICTIONS: Metric =
     Metric::counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal");
 static STORAGE_TOOK: Metric =

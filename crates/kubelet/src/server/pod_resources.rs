@@ -11,12 +11,15 @@ use parking_lot::Mutex;
 use runtime::grpc::{self, Server, Status};
 
 use crate::{
-    devices::state::Seen,
+    devices::{
+        messages::{CdiDevice, NumaNode, TopologyInfo},
+        state::Seen,
+    },
     kubelet::Kubelet,
     server::pod_resources_messages::{
-        AllocatableResourcesRequest, AllocatableResourcesResponse, ClaimResource, ContainerDevices,
-        ContainerResources, DynamicResource, GET, GET_ALLOCATABLE, GetPodResourcesRequest, GetPodResourcesResponse,
-        LIST, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+        AllocatableResourcesRequest, AllocatableResourcesResponse, ClaimResource, ContainerDevices, ContainerResources,
+        DynamicResource, GET, GET_ALLOCATABLE, GetPodResourcesRequest, GetPodResourcesResponse, LIST,
+        ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
     },
 };
 
