@@ -31,7 +31,8 @@ pub fn settings(flags: &AuditFlags, layout: &Layout) -> anyhow::Result<Option<Se
     };
     let log = log.map(|(settings, mode, most)| {
         if let Some(folder) = settings.path.parent().filter(|_| settings.path == layout.audit_log()) {
-            modes::folder(folder, 0o700).with_context(|| format!("cannot make {}", folder.display()))?;
+            modes::folder(folder, modes::PRIVATE_FOLDER)
+                .with_context(|| format!("cannot make {}", folder.display()))?;
         }
         let opened = Log::open(&settings).with_context(|| format!("--audit-log-path: {}", settings.path.display()));
         opened.map(|log| (log, mode, most))
@@ -70,6 +71,9 @@ mod tests {
         let usual = of(&[]).unwrap();
         assert!(usual.log.is_some() && usual.webhook.is_none());
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&layout.audit_log()), mode(layout.audit_log().parent().unwrap())), (0o600, 0o700));
+        assert_eq!(
+            (mode(&layout.audit_log()), mode(layout.audit_log().parent().unwrap())),
+            (modes::PRIVATE_FILE, modes::PRIVATE_FOLDER)
+        );
     }
 }
