@@ -120,7 +120,10 @@ async fn audit(skiff: &Path, count: usize, report: &mut Report) -> anyhow::Resul
     let mut runs = Vec::new();
     for on in [false, true] {
         let mut all = vec![QUIET];
-        all.extend(flags.iter().map(String::as_str).filter(|_| on));
+        match on {
+            true => all.extend(flags.iter().map(String::as_str)),
+            false => all.push("--audit-log-path="),
+        }
         let server = Server::start(skiff, &all).await?;
         server.api.namespace("bench").await?;
         let api = &server.api;

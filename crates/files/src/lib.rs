@@ -1,7 +1,8 @@
 //! Files and folders of a machine on which strangers' programs run: with which mode each is made ([`modes`]), and work
-//! below folders that a container can write ([`beneath`]).
+//! below folders that a container can write ([`beneath`]). Files of an administrator's are followed while they change ([`followed`]).
 
 pub mod beneath;
+pub mod followed;
 pub mod modes;
 pub mod mounts;
 

@@ -4,22 +4,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clock::{Instant, Timestamp};
-use figures::{Metric, Metrics, Sort, USUAL};
+use meter::{Metric, Metrics, USUAL};
 use parking_lot::Mutex;
 
 use crate::pod::desired::DesiredPod;
-
-const fn gauge(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, help, sort: Sort::Gauge }
-}
-
-const fn counter(name: &'static str, help: &'static str) -> Metric {
-    Metric { name, help, sort: Sort::Counter }
-}
-
-const fn histogram(name: &'static str, help: &'static str, bounds: &'static [f64]) -> Metric {
-    Metric { name, help, sort: Sort::Histogram(bounds) }
-}
 
 /// Upstream's bounds of the times that Pods take to start.
 const STARTS: &[f64] = &[
@@ -45,72 +33,84 @@ const CALLS: &[f64] = &[
 ];
 const STORAGE: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-static NODE_NAME: Metric = gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
-static RUNNING_PODS: Metric = gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox");
+static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
+static RUNNING_PODS: Metric =
+    Metric::gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox");
 static RUNNING_CONTAINERS: Metric =
-    gauge("kubelet_running_containers", "[BETA] Number of containers currently running");
+    Metric::gauge("kubelet_running_containers", "[BETA] Number of containers currently running");
 static DESIRED_PODS: Metric =
-    gauge("kubelet_desired_pods", "[ALPHA] The number of pods the kubelet is being instructed to run");
-static ACTIVE_PODS: Metric = gauge(
+    Metric::gauge("kubelet_desired_pods", "[ALPHA] The number of pods the kubelet is being instructed to run");
+static ACTIVE_PODS: Metric = Metric::gauge(
     "kubelet_active_pods",
     "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods.",
 );
-static VOLUMES: Metric = gauge("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
-static RELIST: Metric =
-    histogram("kubelet_pleg_relist_duration_seconds", "[ALPHA] Duration in seconds for relisting pods in PLEG.", USUAL);
-static RELIST_INTERVAL: Metric =
-    histogram("kubelet_pleg_relist_interval_seconds", "[ALPHA] Interval in seconds between relisting in PLEG.", USUAL);
+static VOLUMES: Metric = Metric::gauge("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
+static RELIST: Metric = Metric::histogram(
+    "kubelet_pleg_relist_duration_seconds",
+    "[ALPHA] Duration in seconds for relisting pods in PLEG.",
+    USUAL,
+);
+static RELIST_INTERVAL: Metric = Metric::histogram(
+    "kubelet_pleg_relist_interval_seconds",
+    "[ALPHA] Interval in seconds between relisting in PLEG.",
+    USUAL,
+);
 static RELIST_SEEN: Metric =
-    gauge("kubelet_pleg_last_seen_seconds", "[ALPHA] Timestamp in seconds when PLEG was last seen active.");
-static CALLED: Metric =
-    counter("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.");
-static CALL_FAILED: Metric = counter(
+    Metric::gauge("kubelet_pleg_last_seen_seconds", "[ALPHA] Timestamp in seconds when PLEG was last seen active.");
+static CALLED: Metric = Metric::counter(
+    "kubelet_runtime_operations_total",
+    "[ALPHA] Cumulative number of runtime operations by operation type.",
+);
+static CALL_FAILED: Metric = Metric::counter(
     "kubelet_runtime_operations_errors_total",
     "[ALPHA] Cumulative number of runtime operation errors by operation type.",
 );
-static CALL_TOOK: Metric = histogram(
+static CALL_TOOK: Metric = Metric::histogram(
     "kubelet_runtime_operations_duration_seconds",
     "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
     CALLS,
 );
-static POD_START: Metric = histogram(
+static POD_START: Metric = Metric::histogram(
     "kubelet_pod_start_duration_seconds",
     "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
     STARTS,
 );
-static POD_START_SLI: Metric = histogram(
+static POD_START_SLI: Metric = Metric::histogram(
     "kubelet_pod_start_sli_duration_seconds",
     "[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation \
      timestamp to when all its containers are reported as started and observed via watch",
     STARTS,
 );
-static POD_START_TOTAL: Metric = histogram(
+static POD_START_TOTAL: Metric = Metric::histogram(
     "kubelet_pod_start_total_duration_seconds",
     "[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured \
      from pod creation timestamp to when all its containers are reported as started and observed via watch",
     STARTS,
 );
-static WORKER: Metric = histogram(
+static WORKER: Metric = Metric::histogram(
     "kubelet_pod_worker_duration_seconds",
     "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
     USUAL,
 );
-static CGROUPS: Metric = histogram(
+static CGROUPS: Metric = Metric::histogram(
     "kubelet_cgroup_manager_duration_seconds",
     "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
     USUAL,
 );
-static STARTED_PODS: Metric = counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started");
+static STARTED_PODS: Metric =
+    Metric::counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started");
 static STARTED_PODS_ERRORS: Metric =
-    counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods");
+    Metric::counter("kubelet_started_pods_errors_total", "[ALPHA] Cumulative number of errors when starting pods");
 static STARTED_CONTAINERS: Metric =
-    counter("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started");
-static STARTED_CONTAINERS_ERRORS: Metric =
-    counter("kubelet_started_containers_errors_total", "[ALPHA] Cumulative number of errors when starting containers");
+    Metric::counter("kubelet_started_containers_total", "[ALPHA] Cumulative number of containers started");
+static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
+    "kubelet_started_containers_errors_total",
+    "[ALPHA] Cumulative number of errors when starting containers",
+);
 static EVICTIONS: Metric =
-    counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal");
+    Metric::counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal");
 static STORAGE_TOOK: Metric =
-    histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", STORAGE);
+    Metric::histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", STORAGE);
 
 /// How much there is of what comes and goes.
 #[derive(Debug, Default)]

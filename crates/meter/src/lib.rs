@@ -65,6 +65,16 @@ impl Metric {
 /// The bounds that histograms have where nobody chose others.
 pub const USUAL: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
+/// The bounds of decisions that take milliseconds, in seconds: each is twice the one before.
+pub const DOUBLED: &[f64] =
+    &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
+
+/// The bounds of requests to the API server and to its store, in seconds.
+pub const REQUESTS: &[f64] = &[
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+
 /// The numbers of one metric under certain labels.
 #[derive(Debug)]
 pub struct Series {
@@ -209,6 +219,14 @@ impl<const N: usize> Each<N> {
     }
 }
 
+/// Whether a label is among those of a series. Values are escaped: none of them holds what looks like a label.
+fn has(labels: &str, label: &str) -> bool {
+    labels.match_indices(label).any(|(at, _)| {
+        let (before, after) = (&labels[..at], &labels[at + label.len()..]);
+        (before.is_empty() || before.ends_with(',')) && (after.is_empty() || after.starts_with(','))
+    })
+}
+
 struct Family {
     metric: &'static Metric,
     series: BTreeMap<String, Arc<Series>>,
@@ -263,6 +281,14 @@ impl Metrics {
         self.set(metric, pairs, 1.0);
     }
 
+    /// Drops the series of a metric that have all these labels. One that is kept somewhere counts on, and is shown no more.
+    pub fn forget(&self, metric: &'static Metric, pairs: &[(&str, &str)]) {
+        let gone: Vec<String> = pairs.iter().map(|pair| labels(&[*pair])).collect();
+        if let Some(family) = self.0.write().get_mut(metric.name) {
+            family.series.retain(|known, _| !gone.iter().all(|label| has(known, label)));
+        }
+    }
+
     /// The lines of the page.
     pub fn render(&self) -> String {
         let mut page = String::new();
@@ -311,6 +337,23 @@ mod tests {
         assert!(metrics.render().ends_with("seen_info 1\n"), "{}", metrics.render());
         metrics.observe(&TOOK, &[], 0.6);
         assert!(metrics.render().contains("took_seconds_bucket{le=\"1\"} 1\n"), "{}", metrics.render());
+    }
+
+    #[test]
+    fn series_are_forgotten_by_their_labels() {
+        let left = |pairs: &[(&str, &str)]| {
+            let metrics = Metrics::default();
+            metrics.count(&ASKED, &[("uid", "1"), ("of", "a")]);
+            metrics.count(&ASKED, &[("uid", "12"), ("of", "1")]);
+            metrics.count(&ASKED, &[("my_uid", "1"), ("of", "b,uid=\"1\"")]);
+            metrics.forget(&ASKED, pairs);
+            metrics.render().lines().filter(|line| line.starts_with("asked_total")).count()
+        };
+        assert_eq!(left(&[("uid", "1")]), 2);
+        assert_eq!(left(&[("of", "a"), ("uid", "1")]), 2);
+        assert_eq!(left(&[("of", "1"), ("uid", "1")]), 3);
+        assert_eq!(left(&[("uid", "2")]), 3);
+        assert_eq!(left(&[]), 0);
     }
 
     #[test]

@@ -50,6 +50,11 @@ impl Layout {
         self.root.join("skiff.log")
     }
 
+    /// The log of who asked for what, where no flag names another.
+    pub fn audit_log(&self) -> PathBuf {
+        self.root.join("audit/audit.log")
+    }
+
     pub fn kubelet(&self) -> PathBuf {
         self.root.join("kubelet")
     }

@@ -155,8 +155,32 @@ mod tests {
         assert_eq!(missing, r#"pods "p" is forbidden: no PriorityClass with name x was found"#);
         let own = pod(json!({"priority": 7})).through(&none, &PLUGIN).await.unwrap_err();
         assert!(own.contains("the integer value of priority (7) must not be provided in pod spec"), "{own}");
+        let never = |name: &str| json!({"priorityClassName": name, "priority": 100, "preemptionPolicy": "Never"});
+        let other = pod(never("high")).through(&some, &PLUGIN).await.unwrap_err();
+        assert!(
+            other.contains("the string value of PreemptionPolicy (Never) must not be provided in pod spec"),
+            "{other}"
+        );
+        let same = json!({"priorityClassName": "high", "priority": 100, "preemptionPolicy": "PreemptLowerPriority"});
+        assert_eq!(pod(same.clone()).through(&some, &PLUGIN).await.unwrap()["spec"], same);
+        // Of two defaults the lower one counts.
+        let two = context(vec![class("dear", 9, true), class("cheap", -3, true)]).await;
+        assert_eq!(pod(json!({})).through(&two, &PLUGIN).await.unwrap()["spec"]["priority"], -3);
+        // Old clients leave out what they do not know.
+        let kept = Write { operation: Operation::Update, old: Some(json!({"spec": high["spec"]})), ..pod(json!({})) };
+        let kept = kept.through(&some, &PLUGIN).await.unwrap();
+        assert_eq!((&kept["spec"]["priority"], &kept["spec"]["priorityClassName"]), (&json!(100), &Value::Null));
         let second = json!({"metadata": {"name": "b"}, "globalDefault": true});
         let second = Write { kind: (GROUP, "priorityclasses", ""), ..Write::create("", second) };
         assert!(second.through(&some, &PLUGIN).await.unwrap_err().contains("usual is already marked as default"));
+        let itself = json!({"metadata": {"name": "usual"}, "value": 6, "globalDefault": true});
+        let old = Some(json!({"metadata": {"name": "usual"}, "value": 5, "globalDefault": true}));
+        let itself = Write {
+            kind: (GROUP, "priorityclasses", ""),
+            operation: Operation::Update,
+            old,
+            ..Write::create("", itself)
+        };
+        assert!(itself.through(&some, &PLUGIN).await.is_ok());
     }
 }

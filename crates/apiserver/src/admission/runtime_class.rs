@@ -51,8 +51,11 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
     {
         match api::meta::at(pod, "/spec/nodeSelector").and_then(|s| s.get(key)) {
             Some(given) if given != value => {
-                let why = "conflict: runtimeClass.scheduling.nodeSelector and pod.spec.nodeSelector disagree";
-                return Err(forbid(attributes, format!("{why} on {key}")));
+                let (class, pod) = (value.as_str().unwrap_or_default(), given.as_str().unwrap_or_default());
+                let why = format!(
+                    "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {class}; pod.spec.nodeSelector[{key}] = {pod}"
+                );
+                return Err(forbid(attributes, why));
             }
             _ => pod["spec"]["nodeSelector"][key] = value.clone(),
         }
@@ -100,6 +103,19 @@ mod tests {
         assert_eq!(out["spec"]["tolerations"], json!([{"key": "vm", "operator": "Exists"}]));
         let missing = pod(json!({"runtimeClassName": "x"})).through(&context, &PLUGIN).await.unwrap_err();
         assert_eq!(missing, r#"pods "p" is forbidden: pod rejected: RuntimeClass "x" not found"#);
-        assert!(pod(json!({"overhead": {"cpu": "1"}})).through(&context, &PLUGIN).await.is_err());
+        let check = async |spec: Value, expected: &str| {
+            let refused = pod(spec).through(&context, &PLUGIN).await.unwrap_err();
+            assert_eq!(refused, format!("pods \"p\" is forbidden: {expected}"));
+        };
+        let without = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        check(json!({"overhead": {"cpu": "1"}}), without).await;
+        let other = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+        check(json!({"runtimeClassName": "vm", "overhead": {"memory": "1Mi"}}), other).await;
+        let conflict = "conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no";
+        check(json!({"runtimeClassName": "vm", "nodeSelector": {"vm": "no"}}), conflict).await;
+        let both = json!({"runtimeClassName": "vm", "overhead": {"memory": "64Mi"}, "nodeSelector": {"a": "b", "vm": "yes"},
+            "tolerations": [{"key": "vm", "operator": "Exists"}, {"key": "x", "operator": "Exists"}]});
+        let out = pod(both.clone()).through(&context, &PLUGIN).await.unwrap();
+        assert_eq!(out["spec"], both, "what the class says stands there already");
     }
 }

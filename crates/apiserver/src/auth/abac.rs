@@ -141,7 +141,7 @@ impl Authorizer for Policies {
         Rules {
             resource: resources.map(|p| PolicyRule::resources(p.verbs(), &[&p.api_group], &[&p.resource])).collect(),
             path: paths.map(|p| PolicyRule::paths(p.verbs(), &[&p.path])).collect(),
-            incomplete: false,
+            unlisted: Vec::new(),
         }
     }
 }

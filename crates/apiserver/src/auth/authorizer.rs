@@ -75,8 +75,8 @@ pub struct Rules {
     pub resource: Vec<PolicyRule>,
     /// `PolicyRule`s with `nonResourceURLs`.
     pub path: Vec<PolicyRule>,
-    /// Some authorizer may allow more than it can list.
-    pub incomplete: bool,
+    /// The authorizers that may allow more than they can list, each with why.
+    pub unlisted: Vec<&'static str>,
 }
 
 /// Authorizers in order: the first allow or deny decides. Members of `system:masters` are let through first.
@@ -165,7 +165,7 @@ impl Authorizer for Union {
             let rules = authorizer.rules_for(user, namespace);
             all.resource.extend(rules.resource);
             all.path.extend(rules.path);
-            all.incomplete |= rules.incomplete;
+            all.unlisted.extend(rules.unlisted);
         }
         all
     }
@@ -175,7 +175,7 @@ fn everything() -> Rules {
     Rules {
         resource: vec![PolicyRule::resources(&["*"], &["*"], &["*"])],
         path: vec![PolicyRule::paths(&["*"], &["*"])],
-        incomplete: false,
+        unlisted: Vec::new(),
     }
 }
 

@@ -3,13 +3,10 @@
 
 use api::status::StatusError;
 use clock::Duration;
-use meter::{Each, Metric, Metrics};
+use meter::{DOUBLED, Each, Metric, Metrics};
 use sha2::{Digest, Sha256};
 
 use super::{User, Verdict};
-
-const SECONDS: &[f64] =
-    &[0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 
 static USERS: Metric =
     Metric::counter("authenticated_user_requests", "[ALPHA] Counter of authenticated requests broken out by username.");
@@ -18,7 +15,7 @@ static AUTHENTICATIONS: Metric =
 static AUTHENTICATION_SECONDS: Metric = Metric::histogram(
     "authentication_duration_seconds",
     "[ALPHA] Authentication duration in seconds broken out by result.",
-    SECONDS,
+    DOUBLED,
 );
 static AUTHORIZATIONS: Metric = Metric::counter(
     "authorization_attempts_total",
@@ -27,7 +24,7 @@ static AUTHORIZATIONS: Metric = Metric::counter(
 static AUTHORIZATION_SECONDS: Metric = Metric::histogram(
     "authorization_duration_seconds",
     "[ALPHA] Authorization duration in seconds broken out by result.",
-    SECONDS,
+    DOUBLED,
 );
 
 const USER_SORTS: [&str; 2] = ["email_id", "other"];

@@ -4,6 +4,8 @@
 pub mod flow_control;
 pub mod object;
 pub mod policy;
+#[cfg(test)]
+mod policy_tests;
 pub mod system;
 
 use api::{features::Features, kind::Target, meta, status::StatusError};

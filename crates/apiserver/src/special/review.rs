@@ -308,6 +308,17 @@ fn status(verdict: &Verdict, selectors: &Selectors) -> Value {
     Value::Object(status)
 }
 
+/// Errors as one text, each of them once: `[first, second]`, or the only one as it is.
+fn together(errors: &[&str]) -> String {
+    let mut each: Vec<&str> = Vec::new();
+    for error in errors {
+        if !each.contains(error) {
+            each.push(error);
+        }
+    }
+    if let [only] = each[..] { only.to_owned() } else { format!("[{}]", each.join(", ")) }
+}
+
 /// `selfsubjectrulesreviews`: `kubectl auth can-i --list`
 pub async fn self_rules(mut call: Call) -> Result<Response, StatusError> {
     let mut review = asked(&mut call, AUTHORIZATION, "SelfSubjectRulesReview").await?;
@@ -318,8 +329,11 @@ pub async fn self_rules(mut call: Call) -> Result<Response, StatusError> {
     let rules = call.state.authorizer.rules_for(&call.user, &namespace);
     let paths: Vec<Value> =
         rules.path.iter().map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls})).collect();
-    review["status"] =
-        json!({"resourceRules": rules.resource, "nonResourceRules": paths, "incomplete": rules.incomplete});
+    let incomplete = !rules.unlisted.is_empty();
+    review["status"] = json!({"resourceRules": rules.resource, "nonResourceRules": paths, "incomplete": incomplete});
+    if incomplete {
+        review["status"]["evaluationError"] = json!(together(&rules.unlisted));
+    }
     Ok(created(&review))
 }
 

@@ -16,10 +16,7 @@ use super::kinds::Kinds;
 static SECONDS: Metric = Metric::histogram(
     "etcd_request_duration_seconds",
     "[ALPHA] Etcd request latency in seconds for each operation and object type.",
-    &[
-        0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0,
-        30.0, 45.0, 60.0,
-    ],
+    meter::REQUESTS,
 );
 static REQUESTS: Metric =
     Metric::counter("etcd_requests_total", "[ALPHA] Etcd request counts for each operation and object type.");

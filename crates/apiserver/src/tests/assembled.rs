@@ -134,8 +134,15 @@ async fn who_may_what_is_upstreams_policy() {
     let expected = json!({"username": "jane", "uid": "1", "groups": ["dev", "system:authenticated"]});
     assert_eq!(who["status"]["userInfo"], expected);
     let rules = "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-    let rules = talk.ok("secret", rules, json!({"spec": {"namespace": "default"}})).await;
-    assert!(rules["status"]["resourceRules"].as_array().unwrap().len() > 5);
+    let asked = json!({"spec": {"namespace": "default"}});
+    let listed = talk.ok("secret", rules, asked.clone()).await;
+    assert!(listed["status"]["resourceRules"].as_array().unwrap().len() > 5);
+    assert_eq!((&listed["status"]["incomplete"], listed["status"].get("evaluationError")), (&json!(false), None));
+    // The rights of a node are no list.
+    let of_a_node = talk.ok("@n1", rules, asked).await;
+    assert_eq!(of_a_node["status"]["incomplete"], true);
+    let why = "node authorizer does not support user rule resolution";
+    assert_eq!(of_a_node["status"]["evaluationError"], why);
 }
 
 #[tokio::test(start_paused = true)]

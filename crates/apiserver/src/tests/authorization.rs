@@ -133,6 +133,10 @@ async fn a_webhook_decides_and_is_not_asked_twice() {
         assert!(code == 403 && message(&refused).ends_with(": they are secret"), "{refused}");
     }
     assert_eq!(hook.questions().len(), 2, "what was not allowed is not remembered here");
+    let rules = "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+    let listed = talk.ok("secret", rules, json!({"spec": {"namespace": "default"}})).await;
+    assert_eq!(listed["status"]["incomplete"], true);
+    assert_eq!(listed["status"]["evaluationError"], "webhook authorizer does not support user rule resolution");
     // The next mode decides where it has no opinion, also in reviews.
     let review = json!({"spec": {"nonResourceAttributes": {"verb": "get", "path": "/x"}}});
     assert_eq!(talk.ok("secret", CAN_I, review).await["status"]["allowed"], true);

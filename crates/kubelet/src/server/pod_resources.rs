@@ -11,12 +11,15 @@ use parking_lot::Mutex;
 use runtime::grpc::{self, Server, Status};
 
 use crate::{
-    devices::state::Seen,
+    devices::{
+        messages::{CdiDevice, NumaNode, TopologyInfo},
+        state::Seen,
+    },
     kubelet::Kubelet,
     server::pod_resources_messages::{
-        AllocatableResourcesRequest, AllocatableResourcesResponse, CdiDevice, ClaimResource, ContainerDevices,
-        ContainerResources, DynamicResource, GET, GET_ALLOCATABLE, GetPodResourcesRequest, GetPodResourcesResponse,
-        LIST, ListPodResourcesRequest, ListPodResourcesResponse, NumaNode, PodResources, TopologyInfo,
+        AllocatableResourcesRequest, AllocatableResourcesResponse, ClaimResource, ContainerDevices, ContainerResources,
+        DynamicResource, GET, GET_ALLOCATABLE, GetPodResourcesRequest, GetPodResourcesResponse, LIST,
+        ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
     },
 };
 

@@ -1,4 +1,7 @@
-//! The protocol `podresources/v1`: what is told of devices. Of exclusive processors and memory there are none here.
+//! The protocol `podresources/v1`: what is told of devices. Of exclusive processors and memory there are none here. What it shares
+//! with device plugins is declared with their protocol.
+
+use crate::devices::messages::{CdiDevice, TopologyInfo};
 
 pub const LIST: &str = "/v1.PodResourcesLister/List";
 pub const GET_ALLOCATABLE: &str = "/v1.PodResourcesLister/GetAllocatableResources";
@@ -52,18 +55,6 @@ pub struct ContainerDevices {
     pub topology: Option<TopologyInfo>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct TopologyInfo {
-    #[prost(message, repeated, tag = "1")]
-    pub nodes: Vec<NumaNode>,
-}
-
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct NumaNode {
-    #[prost(int64, tag = "1")]
-    pub id: i64,
-}
-
 /// A claim of a container, with the devices that its drivers have prepared.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DynamicResource {
@@ -85,12 +76,6 @@ pub struct ClaimResource {
     pub pool_name: String,
     #[prost(string, tag = "4")]
     pub device_name: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct CdiDevice {
-    #[prost(string, tag = "1")]
-    pub name: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

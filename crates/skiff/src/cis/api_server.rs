@@ -2,7 +2,7 @@
 
 use apiserver::auth::modes::configuration::Mode;
 
-use super::{Control, Subject, Verdict, apart, fail, open, pass};
+use super::{Control, Subject, Verdict, apart, fail, manual, pass};
 use crate::flags::options::ControlPlane;
 
 pub(super) const CONTROLS: &[Control] = &[
@@ -33,21 +33,21 @@ pub(super) const CONTROLS: &[Control] = &[
     Control { id: "1.2.13", about: "NamespaceLifecycle", look: |s| of(s, |o| on(o, "NamespaceLifecycle")) },
     Control { id: "1.2.14", about: "NodeRestriction", look: |s| of(s, |o| on(o, "NodeRestriction")) },
     Control { id: "1.2.15", about: "profiling is off", look: profiling },
-    Control { id: "1.2.16", about: "audit log", look: |s| of(s, |o| audit(o, |_| true, "")) },
+    Control { id: "1.2.16", about: "audit log", look: |s| audit(s, |_| true, "") },
     Control {
         id: "1.2.17",
         about: "audit log: days",
-        look: |s| of(s, |o| audit(o, |(days, ..)| days == 0 || days >= 30, "--audit-log-maxage=30")),
+        look: |s| audit(s, |(days, ..)| days == 0 || days >= 30, "--audit-log-maxage=30"),
     },
     Control {
         id: "1.2.18",
         about: "audit log: files",
-        look: |s| of(s, |o| audit(o, |(_, files, _)| files == 0 || files >= 10, "--audit-log-maxbackup=10")),
+        look: |s| audit(s, |(_, files, _)| files == 0 || files >= 10, "--audit-log-maxbackup=10"),
     },
     Control {
         id: "1.2.19",
         about: "audit log: megabytes",
-        look: |s| of(s, |o| audit(o, |(.., megabytes)| megabytes == 0 || megabytes >= 100, "--audit-log-maxsize=100")),
+        look: |s| audit(s, |(.., megabytes)| megabytes == 0 || megabytes >= 100, "--audit-log-maxsize=100"),
     },
     Control { id: "1.2.20", about: "requests end", look: |s| of(s, requests_end) },
     Control { id: "1.2.21", about: "accounts of tokens are looked up", look: |s| of(s, |_| pass("always")) },
@@ -82,8 +82,8 @@ pub(super) const CONTROLS: &[Control] = &[
 /// One process is API server, controllers and scheduler, and one flag is for all.
 pub(super) fn profiling(subject: &Subject) -> Verdict {
     of(subject, |options| match options.profiling {
-        true => open("on for administrators, as upstream; --profiling=false"),
-        false => pass("--profiling=false"),
+        true => fail("--profiling; leave it out when the profile is made"),
+        false => pass("off"),
     })
 }
 
@@ -103,8 +103,9 @@ fn file(subject: &Subject, name: &str) -> Verdict {
 fn strangers(options: &ControlPlane) -> Verdict {
     match options.authentication.anonymous_auth {
         Some(false) => pass("--anonymous-auth=false"),
-        _ => open(
-            "health checks and joining nodes use it, as upstream; RBAC lets strangers do nothing else: --anonymous-auth=false",
+        _ => manual(
+            "health checks and joining nodes use it, and RBAC lets strangers do nothing else; where no node joins any more: \
+             --anonymous-auth=false",
         ),
     }
 }
@@ -130,7 +131,7 @@ fn on(options: &ControlPlane, plugin: &str) -> Verdict {
 fn wanted(options: &ControlPlane, plugin: &str, needs: &str) -> Verdict {
     match options.admission.choice().is_ok_and(|choice| choice.enable.iter().any(|name| name == plugin)) {
         true => pass("on"),
-        false => open(format!("off as upstream, for it is about {needs}: --enable-admission-plugins={plugin}")),
+        false => manual(format!("off, for it is about {needs}: --enable-admission-plugins={plugin}")),
     }
 }
 
@@ -159,21 +160,19 @@ fn authorizer(options: &ControlPlane, mode: Mode) -> Verdict {
     }
 }
 
-fn audit(options: &ControlPlane, enough: impl Fn((u32, usize, u64)) -> bool, flag: &str) -> Verdict {
-    match (&options.audit.audit_log_path, enough(options.audit.log_bounds())) {
-        (None, _) => open(
-            "off as upstream, for it writes to the disk with each request: --audit-policy-file, --audit-log-path, \
-             --audit-log-maxage=30, --audit-log-maxbackup=10, --audit-log-maxsize=100",
-        ),
-        (Some(path), true) => pass(path.display().to_string()),
-        (Some(_), false) => fail(format!("give {flag}, or more")),
-    }
+/// Whether there is an audit log of which enough is kept: for days, in files of a size in megabytes. Zero is no bound.
+fn audit(subject: &Subject, enough: impl Fn((u32, usize, u64)) -> bool, flag: &str) -> Verdict {
+    of(subject, |options| match options.audit.log(&subject.layout.audit_log()) {
+        None => fail("--audit-log-path is empty; leave it out, or name a file"),
+        Some((log, ..)) if enough((log.days, log.files, log.megabytes)) => pass(log.path.display().to_string()),
+        Some(_) => fail(format!("give {flag}, or more")),
+    })
 }
 
 fn audit_policy(options: &ControlPlane) -> Verdict {
     match &options.audit.audit_policy_file {
-        Some(file) => pass(format!("{}, which only its author can judge", file.display())),
-        None => open("nothing is audited without a policy, as upstream: --audit-policy-file"),
+        Some(file) => manual(format!("read whether {} covers what matters to you", file.display())),
+        None => pass("changes, reads of Secrets and ConfigMaps, commands in containers"),
     }
 }
 
@@ -213,10 +212,9 @@ fn providers(options: &ControlPlane) -> Verdict {
 
 fn tokens(options: &ControlPlane) -> Verdict {
     match options.service_accounts.extends() {
-        false => pass("--service-account-extend-token-expiration=false"),
-        true => open(
-            "on as upstream, for clients that do not reload their tokens: --service-account-extend-token-expiration=false when \
-             serviceaccount_stale_tokens_total stays 0",
+        false => pass("an hour, as Pods are told"),
+        true => fail(
+            "--service-account-extend-token-expiration; leave it out when serviceaccount_stale_tokens_total stays 0",
         ),
     }
 }

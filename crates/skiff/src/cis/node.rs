@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use kubelet::configuration::settings::Settings;
 
-use super::{Control, Subject, Verdict, apart, fail, open, pass};
+use super::{Control, Subject, Verdict, apart, fail, manual, pass};
 use crate::flags::{kubelet_config, options::Node};
 
 pub(super) const CONTROLS: &[Control] = &[
@@ -54,15 +54,16 @@ fn settings(node: &Node, look: impl Fn(&Settings) -> Verdict) -> Verdict {
 fn processes(node: &Node) -> Verdict {
     settings(node, |settings| match settings.pod_pids {
         Some(most) => pass(format!("{most} in a Pod")),
-        None => open("not limited, as upstream; podPidsLimit in the file of --kubelet-config"),
+        None => manual("how many your Pods need is for you to say: podPidsLimit in the file of --kubelet-config"),
     })
 }
 
 fn seccomp(node: &Node) -> Verdict {
     settings(node, |settings| match settings.seccomp_default {
         true => pass("seccompDefault: true"),
-        false => open(
-            "off as upstream; seccompDefault in the file of --kubelet-config, or a Pod's securityContext.seccompProfile",
+        false => manual(
+            "images may need calls that it refuses: seccompDefault in the file of --kubelet-config, or a Pod's \
+             securityContext.seccompProfile",
         ),
     })
 }
@@ -78,6 +79,6 @@ fn metrics(node: &Node) -> Verdict {
 fn name(node: &Node) -> Verdict {
     match &node.node_name {
         None => pass("the host name"),
-        Some(name) => open(format!("--node-name={name}; leave it out where the host name would do")),
+        Some(name) => manual(format!("--node-name={name}; leave it out where the host name would do")),
     }
 }

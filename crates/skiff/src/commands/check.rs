@@ -62,10 +62,10 @@ fn benchmark(data_dir: &Path) -> anyhow::Result<ExitCode> {
     let count = |fits: fn(&Verdict) -> bool| lines.iter().filter(|line| fits(&line.verdict)).count();
     let failed = count(|verdict| matches!(verdict, Verdict::Fail(_)));
     println!(
-        "{} pass, {} do not apply, {} are left to the administrator, {failed} fail",
+        "{} pass, {} do not apply, {} are manual, {failed} fail",
         count(|verdict| matches!(verdict, Verdict::Pass(_))),
         count(|verdict| matches!(verdict, Verdict::Apart(_))),
-        count(|verdict| matches!(verdict, Verdict::Open(_))),
+        count(|verdict| matches!(verdict, Verdict::Manual(_))),
     );
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -76,7 +76,8 @@ pub async fn undo_start(layout: &Layout, node: &options::Node) {
 fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {
     runtime::containerd::unmount_below(&[&layout.root]);
     let kept = if keep_data {
-        vec![layout.store(), layout.pki(), layout.images(), layout.siblings(), layout.version_file()]
+        let audit = layout.root.join("audit");
+        vec![layout.store(), layout.pki(), layout.images(), audit, layout.siblings(), layout.version_file()]
     } else {
         Vec::new()
     };

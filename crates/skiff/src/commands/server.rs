@@ -197,7 +197,8 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let components = components.map(|(name, part)| (name, part.clone()));
     let ending = Arc::<AtomicBool>::default();
     let cluster = cluster(options, &pki, &clients, address);
-    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), (&cluster, &clients), components);
+    let audit = audit::settings(&options.audit, layout)?;
+    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), (&cluster, &clients), audit, components);
     let server = progress.step("API server assembled", server).await?;
     server.on_rewrite(at_rest.clone().answering());
     let bind = SocketAddr::new(options.listen_address(), options.secure_port);
@@ -357,6 +358,7 @@ async fn assembled(
     fresh: &Fresh,
     (at_rest, ending): (&AtRest, Arc<AtomicBool>),
     (cluster, clients): (&Cluster, &Clients),
+    audit: Option<apiserver::audit::Settings>,
     components: [(&str, Alive); 2],
 ) -> anyhow::Result<apiserver::Server> {
     let token_file = match &options.token_auth_file {
@@ -402,7 +404,7 @@ async fn assembled(
         checks: checks(at_rest, ending),
         web: options.web.settings()?,
         limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
-        audit: audit::settings(&options.audit)?,
+        audit,
         build: BUILD,
         debugging: Debugging { profiling: options.profiling, set_verbosity: None, flags: given::all() },
     });

@@ -2,26 +2,19 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
-use clock::Duration;
+use files::followed::Followed as Files;
 use futures::future::BoxFuture;
-
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(2);
 
 type Apply = Box<dyn Fn(Vec<String>) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>;
 
 pub struct Followed {
-    files: Vec<PathBuf>,
-    texts: Vec<String>,
+    files: Files,
     apply: Apply,
 }
 
 /// The texts of files.
 pub fn read(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
-    let text =
-        |file: &PathBuf| std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
-    files.iter().map(text).collect()
+    files::followed::read(files).map_err(anyhow::Error::msg)
 }
 
 impl Followed {
@@ -30,38 +23,32 @@ impl Followed {
         (files, texts): (Vec<PathBuf>, Vec<String>),
         apply: impl Fn(Vec<String>) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync + 'static,
     ) -> Self {
-        Followed { files, texts, apply: Box::new(apply) }
+        Followed { files: Files::new(files, texts), apply: Box::new(apply) }
     }
 
-    /// Follows the files until cancelled.
+    /// Follows the files until cancelled. A change that cannot be applied is tried again at the next look.
     pub async fn run(mut self) {
         let mut said = String::new();
         loop {
-            clock::sleep(LOOK).await;
-            let wrong = match self.look().await {
-                Ok(true) => {
-                    tracing::info!(files = ?self.files, "these files were read anew");
-                    String::new()
-                }
-                Ok(false) => continue,
-                Err(error) => format!("{error:#}"),
+            let wrong = match self.files.changed().await {
+                Err(why) => why,
+                Ok(texts) => match (self.apply)(texts).await {
+                    Ok(()) => {
+                        tracing::info!(files = ?self.files.files(), "these files were read anew");
+                        said.clear();
+                        continue;
+                    }
+                    Err(error) => {
+                        self.files.not_taken();
+                        format!("{error:#}")
+                    }
+                },
             };
-            if wrong != said && !wrong.is_empty() {
+            if wrong != said {
                 tracing::error!("{wrong}; what was read before stays in force");
             }
             said = wrong;
         }
-    }
-
-    /// Whether they changed. A change that cannot be applied is tried again at the next look: a file may be half written.
-    async fn look(&mut self) -> anyhow::Result<bool> {
-        let texts = read(&self.files)?;
-        if texts == self.texts {
-            return Ok(false);
-        }
-        (self.apply)(texts.clone()).await?;
-        self.texts = texts;
-        Ok(true)
     }
 }
 
@@ -69,6 +56,7 @@ impl Followed {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use files::followed::LOOK;
     use futures::FutureExt;
 
     use super::*;

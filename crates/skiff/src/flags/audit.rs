@@ -1,6 +1,9 @@
 //! The audit's policy and ways out: upstream's flags.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use apiserver::audit::{
     batch,
@@ -13,27 +16,28 @@ use super::value;
 
 #[derive(Args, Clone, Debug)]
 pub struct AuditFlags {
-    /// The audit policy, which says which requests are audited and how much of them
+    /// The audit policy, which says which requests are audited and how much of them; without one changes are, and reads of Secrets
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub audit_policy_file: Option<PathBuf>,
-    /// Write audit events to this file; `-` is standard output
-    #[arg(long, value_name = "FILE")]
-    pub audit_log_path: Option<PathBuf>,
+    /// Write audit events to this file; `-` is standard output, an empty text no file. Without the flag it is audit/audit.log in the
+    /// data folder
+    #[arg(long, value_name = "FILE", value_parser = clap::value_parser!(std::ffi::OsString))]
+    audit_log_path: Option<std::ffi::OsString>,
     /// How the events look in it: json, or one line of text for each
     #[arg(long, default_value = "json", value_parser = ["json", "legacy"])]
     audit_log_format: String,
-    /// How many days old audit logs are kept; 0 is for ever
-    #[arg(long, default_value_t = 0, value_name = "DAYS")]
-    audit_log_maxage: u32,
-    /// How many old audit logs are kept; 0 is all
-    #[arg(long, default_value_t = 0, value_name = "FILES")]
-    audit_log_maxbackup: usize,
+    /// How many days old audit logs are kept; 0 is for ever, as for a file that is named, and 30 are usual for the one that is not
+    #[arg(long, value_name = "DAYS")]
+    audit_log_maxage: Option<u32>,
+    /// How many old audit logs are kept; 0 is all, as for a file that is named, and 10 are usual for the one that is not
+    #[arg(long, value_name = "FILES")]
+    audit_log_maxbackup: Option<usize>,
     /// The size in megabytes from which on another audit log is begun; 0 is 100
     #[arg(long, default_value_t = 0, value_name = "MEGABYTES")]
     audit_log_maxsize: u64,
-    /// Compress old audit logs
-    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
-    audit_log_compress: bool,
+    /// Compress old audit logs; it is usual for the file that is not named
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    audit_log_compress: Option<bool>,
     /// The version of the events in the log
     #[arg(long, default_value = "audit.k8s.io/v1", value_parser = ["audit.k8s.io/v1"], hide = true)]
     audit_log_version: String,
@@ -54,13 +58,14 @@ pub struct AuditFlags {
 
 /// The flags that both ways out have, under names of their own.
 macro_rules! way {
-    ($type:ident, $name:literal, $mode:literal, $batch:literal, $wait:literal, $throttle:literal) => {
+    ($type:ident, $name:literal, $batch:literal, $wait:literal, $throttle:literal) => {
         #[derive(Args, Clone, Debug)]
         struct $type {
-            /// Whether a request waits for its events: batch, blocking, or blocking-strict, which refuses it if they cannot be kept
+            /// Whether a request waits for its events: batch, blocking, or blocking-strict, which refuses it if they cannot be kept. A log
+            /// that is named is usually blocking, all else goes in batches
             #[arg(id = concat!("audit_", $name, "_mode"), long = concat!("audit-", $name, "-mode"), value_name = "MODE",
-                default_value = $mode, value_parser = ["batch", "blocking", "blocking-strict"])]
-            mode: String,
+                value_parser = ["batch", "blocking", "blocking-strict"])]
+            mode: Option<String>,
             /// In batch mode: how many events wait at most; further ones are lost
             #[arg(id = concat!("audit_", $name, "_batch_buffer_size"), long = concat!("audit-", $name, "-batch-buffer-size"),
                 default_value_t = 10_000, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -115,8 +120,8 @@ macro_rules! way {
                 Ok(())
             }
 
-            fn mode(&self) -> Mode {
-                match self.mode.as_str() {
+            fn mode(&self, usual: &str) -> Mode {
+                match self.mode.as_deref().unwrap_or(usual) {
                     "blocking" => Mode::Blocking,
                     "blocking-strict" => Mode::BlockingStrict,
                     _ => Mode::Batch(batch::Settings {
@@ -137,35 +142,44 @@ macro_rules! way {
     };
 }
 
-way!(LogWay, "log", "blocking", 1, "0s", false);
-way!(WebhookWay, "webhook", "batch", 400, "30s", true);
+way!(LogWay, "log", 1, "0s", false);
+way!(WebhookWay, "webhook", 400, "30s", true);
 
 impl AuditFlags {
-    /// For how many days logs are kept, how many of them, and how large they become; 0 stands for no bound.
-    pub fn log_bounds(&self) -> (u32, usize, u64) {
-        (self.audit_log_maxage, self.audit_log_maxbackup, self.audit_log_maxsize)
-    }
-
     /// Says what is wrong with the flags together.
     pub fn check(&self) -> anyhow::Result<()> {
         self.log.check()?;
         self.webhook.check()
     }
 
-    pub fn log(&self) -> Option<(log::Settings, Mode, Option<Truncation>)> {
+    /// The log, which is in the file `usual` where the flags name none; `None` where they want none.
+    pub fn log(&self, usual: &Path) -> Option<(log::Settings, Mode, Option<Truncation>)> {
+        let given = self.audit_log_path.as_ref().map(PathBuf::from);
+        let named = given.is_some();
+        let path = given.unwrap_or_else(|| usual.to_owned());
+        if path.as_os_str().is_empty() {
+            return None;
+        }
         let settings = log::Settings {
-            path: self.audit_log_path.clone().filter(|path| !path.as_os_str().is_empty())?,
+            path,
             format: if self.audit_log_format == "legacy" { Format::Legacy } else { Format::Json },
-            days: self.audit_log_maxage,
-            files: self.audit_log_maxbackup,
+            days: self.audit_log_maxage.unwrap_or(if named { 0 } else { 30 }),
+            files: self.audit_log_maxbackup.unwrap_or(if named { 0 } else { 10 }),
             megabytes: self.audit_log_maxsize,
-            compress: self.audit_log_compress,
+            compress: self.audit_log_compress.unwrap_or(!named),
         };
-        Some((settings, self.log.mode(), self.log.truncation()))
+        // Nobody waits for a log that nobody asked for, and it is written a few times in a second at most.
+        let mode = match self.log.mode(if named { "blocking" } else { "batch" }) {
+            Mode::Batch(few) if !named && few.batch == 1 => {
+                Mode::Batch(batch::Settings { batch: 400, wait: Duration::from_millis(500), ..few })
+            }
+            mode => mode,
+        };
+        Some((settings, mode, self.log.truncation()))
     }
 
     pub fn webhook(&self) -> Option<(&PathBuf, Mode, Option<Truncation>)> {
-        Some((self.audit_webhook_config_file.as_ref()?, self.webhook.mode(), self.webhook.truncation()))
+        Some((self.audit_webhook_config_file.as_ref()?, self.webhook.mode("batch"), self.webhook.truncation()))
     }
 }
 
@@ -186,17 +200,21 @@ mod tests {
 
     #[test]
     fn each_way_has_upstreams_defaults() {
-        let usual = flags(&["--audit-log-path=-"]);
+        let data = Path::new("/d/audit.log");
+        let named = flags(&["--audit-log-path=-"]);
         assert_eq!(
-            usual.log().map(|(log, mode, most)| (log.path, mode, most)),
-            Some(("-".into(), Mode::Blocking, None))
+            named.log(data).map(|(log, mode, most)| (log.path, log.days, log.files, log.compress, mode, most)),
+            Some(("-".into(), 0, 0, false, Mode::Blocking, None))
         );
-        assert!(usual.webhook().is_none() && flags(&[]).log().is_none());
+        assert!(named.webhook().is_none() && flags(&["--audit-log-path="]).log(data).is_none());
+        let (log, mode, _) = flags(&["--audit-log-maxage=40"]).log(data).unwrap();
+        assert_eq!((&*log.path, log.days, log.files, log.compress), (data, 40, 10, true));
+        assert!(matches!(mode, Mode::Batch(_)));
         let (buffer, wait) = (10_000, Duration::from_secs(30));
         let expected = batch::Settings { buffer, batch: 400, batch_bytes: None, wait, throttle: Some((10.0, 15)) };
-        assert_eq!(usual.webhook.mode(), Mode::Batch(expected));
+        assert_eq!(named.webhook.mode("batch"), Mode::Batch(expected));
         let other = flags(&["--audit-log-mode=blocking-strict", "--audit-webhook-truncate-enabled"]);
-        assert_eq!(other.log.mode(), Mode::BlockingStrict);
+        assert_eq!(other.log.mode("blocking"), Mode::BlockingStrict);
         assert_eq!(other.webhook.truncation(), Some(Truncation { event_bytes: 102_400, batch_bytes: 10_485_760 }));
     }
 

@@ -219,7 +219,7 @@ pub struct ControlPlane {
     #[command(flatten)]
     pub web: WebFlags,
     /// Make profiles for clients that ask at /debug/pprof/
-    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true")]
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub profiling: bool,
     #[command(flatten)]
     pub etcd: EtcdFlags,

@@ -17,8 +17,8 @@ const EXTENDED: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Args, Clone, Debug)]
 pub struct ServiceAccountFlags {
-    /// Let a Pod's tokens live longer than the Pod is told, and count those that are not reloaded in time
-    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = true, default_missing_value = "true", value_name = "BOOL")]
+    /// Let a Pod's tokens live longer than the Pod is told, for programs that do not reload them, and count those
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
     service_account_extend_token_expiration: bool,
     /// The longest life of a token of a service account that is asked for; an hour at least
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]

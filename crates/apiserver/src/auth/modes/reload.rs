@@ -2,14 +2,11 @@
 
 use std::{path::Path, sync::Arc};
 
-use clock::Duration;
+use files::followed::Followed;
 use meter::{Metric, Sort};
 
 use super::{Configuration, Mode, Modes};
 use crate::auth::metrics::hash;
-
-/// How often the file is looked at.
-const LOOK: Duration = Duration::from_secs(2);
 
 static RELOADS: Metric = Metric {
     name: "apiserver_authorization_config_controller_automatic_reloads_total",
@@ -29,31 +26,20 @@ static CONFIG: Metric = Metric {
 
 impl Modes {
     /// Follows the file, which had this text, until cancelled. `server` is how metrics name the server.
-    pub async fn follow(self: Arc<Self>, file: impl AsRef<Path>, mut text: String, server: String) {
-        self.metrics.replace(&CONFIG, &[("apiserver_id_hash", &server), ("hash", &hash(&text))]);
-        let mut unread = String::new();
+    pub async fn follow(self: Arc<Self>, file: impl AsRef<Path>, text: String, server: String) {
+        let applied = |text: &str| {
+            self.metrics.replace(&CONFIG, &[("apiserver_id_hash", &server), ("hash", &hash(text))]);
+        };
+        applied(&text);
+        let mut file = Followed::new(vec![file.as_ref().to_owned()], vec![text]);
         loop {
-            clock::sleep(LOOK).await;
-            let found = match tokio::fs::read_to_string(file.as_ref()).await {
-                Ok(found) if found == text => continue,
-                Ok(found) => found,
-                Err(error) => {
-                    let why = error.to_string();
-                    if why != unread {
-                        self.failed(&server, &why);
-                    }
-                    unread = why;
-                    continue;
-                }
-            };
-            unread.clear();
-            text = found;
-            match self.take(&text) {
-                Ok(false) => {}
-                Ok(true) => {
+            let found = file.changed().await;
+            match found.and_then(|texts| self.take(&texts[0]).map(|taken| taken.then_some(texts))) {
+                Ok(None) => {}
+                Ok(Some(texts)) => {
                     tracing::info!("the authorization configuration was read anew");
                     self.reloaded(&server, "success");
-                    self.metrics.replace(&CONFIG, &[("apiserver_id_hash", &server), ("hash", &hash(&text))]);
+                    applied(&texts[0]);
                 }
                 Err(why) => self.failed(&server, &why),
             }

@@ -214,7 +214,8 @@ impl Authorizer for NodeAuthorizer {
 
     /// The rights of a node depend on its Pods, so that no list of rules can say them.
     fn rules_for(&self, user: &User, _: &str) -> Rules {
-        Rules { incomplete: user.node_name().is_some(), ..Rules::default() }
+        let why = user.node_name().map(|_| "node authorizer does not support user rule resolution");
+        Rules { unlisted: why.into_iter().collect(), ..Rules::default() }
     }
 }
 

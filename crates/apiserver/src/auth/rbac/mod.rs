@@ -72,7 +72,7 @@ impl Authorizer for Rbac {
     fn rules_for(&self, user: &User, namespace: &str) -> Rules {
         let (path, resource) =
             self.rules_of(user, namespace).into_iter().partition(|rule| !rule.non_resource_urls.is_empty());
-        Rules { resource, path, incomplete: false }
+        Rules { resource, path, unlisted: Vec::new() }
     }
 }
 

@@ -166,6 +166,6 @@ impl Authorizer for Webhook {
 
     /// A webhook lists no rules.
     fn rules_for(&self, _: &User, _: &str) -> Rules {
-        Rules { incomplete: true, ..Rules::default() }
+        Rules { unlisted: vec!["webhook authorizer does not support user rule resolution"], ..Rules::default() }
     }
 }

@@ -18,11 +18,6 @@ use crate::http::{
     timing::Timing,
 };
 
-const SECONDS: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
-    45.0, 60.0,
-];
-
 static REQUESTS: Metric = Metric::counter(
     "apiserver_request_total",
     "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and \
@@ -32,13 +27,13 @@ static DURATION: Metric = Metric::histogram(
     "apiserver_request_duration_seconds",
     "[STABLE] Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and \
      component.",
-    SECONDS,
+    meter::REQUESTS,
 );
 static SLI: Metric = Metric::histogram(
     "apiserver_request_sli_duration_seconds",
     "[ALPHA] Response latency distribution (not counting webhook duration and priority & fairness queue wait times) in seconds for \
      each verb, group, version, resource, subresource, scope and component.",
-    SECONDS.split_at(2).1,
+    meter::REQUESTS.split_at(2).1,
 );
 static SIZES: Metric = Metric::histogram(
     "apiserver_response_sizes",

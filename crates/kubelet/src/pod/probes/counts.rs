@@ -3,20 +3,16 @@
 
 use std::time::Duration;
 
-use figures::{Metric, Metrics, Sort, USUAL};
+use meter::{Metric, Metrics, USUAL};
 
 use crate::pod::desired::DesiredPod;
 
-static ANSWERS: Metric = Metric {
-    name: "prober_probe_total",
-    help: "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
-    sort: Sort::Counter,
-};
-static TOOK: Metric = Metric {
-    name: "prober_probe_duration_seconds",
-    help: "[ALPHA] Duration in seconds for a probe response.",
-    sort: Sort::Histogram(USUAL),
-};
+static ANSWERS: Metric = Metric::counter(
+    "prober_probe_total",
+    "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+);
+static TOOK: Metric =
+    Metric::histogram("prober_probe_duration_seconds", "[ALPHA] Duration in seconds for a probe response.", USUAL);
 
 /// The series of all Pods that have a worker.
 #[derive(Default)]

@@ -142,6 +142,12 @@ async fn forged_tokens_are_nobodys() {
         (forged.clone(), "failed to verify id token signature"),
         (token(&other, &head, &text), "failed to verify id token signature"),
         (token(&other, r#"{"alg":"ES256"}"#, &text), "failed to verify id token signature"),
+        // The name of a key is no path and no address.
+        (token(&other, r#"{"alg":"ES256","kid":"../../etc/passwd"}"#, &text), "failed to verify id token signature"),
+        (
+            token(&other, r#"{"alg":"ES256","kid":"https://evil.example/keys"}"#, &text),
+            "failed to verify id token signature",
+        ),
         // A key that the token brings itself is not looked at.
         (
             token(&other, &json!({"alg": "ES256", "jwk": {"kty": "EC"}, "jku": idp.url()}).to_string(), &text),

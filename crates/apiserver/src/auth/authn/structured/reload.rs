@@ -2,14 +2,11 @@
 
 use std::{path::Path, sync::Arc, sync::atomic::Ordering};
 
-use clock::Duration;
+use files::followed::Followed;
 use meter::{Metric, Sort};
 
 use super::{Configuration, InForce, Structured};
 use crate::auth::metrics::hash;
-
-/// How often the file is looked at.
-const LOOK: Duration = Duration::from_secs(2);
 
 static RELOADS: Metric = Metric {
     name: "apiserver_authentication_config_controller_automatic_reloads_total",
@@ -29,30 +26,17 @@ static CONFIG: Metric = Metric {
 
 impl Structured {
     /// Follows the file, which had this text, until cancelled.
-    pub async fn follow(self: Arc<Self>, file: impl AsRef<Path>, mut text: String) {
+    pub async fn follow(self: Arc<Self>, file: impl AsRef<Path>, text: String) {
         self.applied(&text);
-        let mut unread = String::new();
+        let mut file = Followed::new(vec![file.as_ref().to_owned()], vec![text]);
         loop {
-            clock::sleep(LOOK).await;
-            match tokio::fs::read_to_string(file.as_ref()).await {
-                Ok(found) if found == text => continue,
-                Ok(found) => text = found,
-                Err(error) => {
-                    let why = error.to_string();
-                    if why != unread {
-                        self.failed(&why);
-                    }
-                    unread = why;
-                    continue;
-                }
-            }
-            unread.clear();
-            match self.take(&text) {
-                Ok(false) => {}
-                Ok(true) => {
+            let found = file.changed().await;
+            match found.and_then(|texts| self.take(&texts[0]).map(|taken| taken.then_some(texts))) {
+                Ok(None) => {}
+                Ok(Some(texts)) => {
                     tracing::info!("the authentication configuration was read anew");
                     self.reloaded("success");
-                    self.applied(&text);
+                    self.applied(&texts[0]);
                 }
                 Err(why) => self.failed(&why),
             }
