@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SKIFF := $(TARGET)/fast/skiff
 DATA_DIR ?= /var/lib/skiff
 
-.PHONY: build run down test check unit cluster bench soak install fresh
+.PHONY: build run down test check unit cluster bench soak install install-tests fresh
 
 build: install
 	$(CARGO) build --profile fast -p skiff
@@ -24,11 +24,11 @@ check: install
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-unit: install
+unit: install-tests
 	$(CARGO) test --workspace
 
 # The tests find their CSI driver beside the binary.
-cluster: install
+cluster: install-tests
 	$(CARGO) build --profile fast -p skiff -p csi-hostpath
 	SKIFF=$(abspath $(SKIFF)) TOYS=$(abspath $(TARGET)/debug/examples/toy_driver) tests/run.sh
 
@@ -47,3 +47,7 @@ fresh:
 
 install:
 	@scripts/install.sh
+
+# With what only the tests of the real machine use.
+install-tests:
+	@scripts/install.sh tests

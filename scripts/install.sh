@@ -1,6 +1,11 @@
 #!/bin/sh
-# Installs the distribution's packages that building, running and testing need; does nothing when all are there.
+# Installs the distribution's packages that building, running and testing need; does nothing when all are there. With `tests`
+# those too that only tests of the real machine use: another Pod network, and iptables.
 set -eu
+case ${1:-} in
+    "" | tests) ;;
+    *) sed -n '2,/^set/{/^#/p}' "$0" >&2; exit 2 ;;
+esac
 
 need() { # need PROGRAM PACKAGE
     PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || packages="$packages $2"
@@ -32,6 +37,10 @@ need curl curl
 need python3 python3
 need openssl openssl
 need pgrep procps
+if [ "${1:-}" = tests ]; then
+    need iptables iptables
+    [ -x /opt/cni/bin/portmap ] || [ -x /usr/lib/cni/portmap ] || packages="$packages containernetworking-plugins"
+fi
 [ -z "$packages" ] && exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then

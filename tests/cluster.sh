@@ -64,6 +64,14 @@ traces() {
     for folder in "${FOLDERS[@]}"; do [ ! -e "$folder" ] || echo "$folder"; done
 }
 
+# All that several nodes may leave behind.
+all_traces() {
+    traces
+    ip -br link | grep -o '^skiff-node[^ ]*' || true
+    grep network-namespace /proc/mounts || true
+    find /sys/fs/cgroup -type d -name 'skiff-node*' 2>/dev/null || true
+}
+
 # started LOG COMMAND...: runs it in the background, in $LAST, and ends it when the test ends.
 started() {
     local log=$1

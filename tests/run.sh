@@ -60,7 +60,9 @@ run "resizes" ./resize.sh
 run "agent" ./agent.sh
 run "several nodes" ./nodes.sh
 run "several nodes with one command" ./up-nodes.sh
+run "both families of addresses, and IPv6 alone" ./dual-stack.sh
 run "another network" ./other-network.sh
+run "the proxy alone" ./kube-proxy.sh
 run "restarts" ./restarts.sh
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

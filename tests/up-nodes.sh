@@ -16,13 +16,6 @@ leave() {
 }
 trap leave EXIT
 
-# All that several nodes may leave behind.
-all_traces() {
-    traces
-    ip -br link | grep -o '^skiff-node[^ ]*' || true
-    grep network-namespace /proc/mounts || true
-    find /sys/fs/cgroup -type d -name 'skiff-node*' 2>/dev/null || true
-}
 agent_of() { cat "$DATA/nodes/$1/skiff.pid"; }
 ready() { k wait --for=condition=Ready node "$@" --timeout=1s; }
 others() { pgrep -f -- "agent --data-dir=$DATA/nodes/"; }

@@ -214,6 +214,9 @@ async fn set_up(config: &Config, ranges: &[(IpNet, IpNet)]) -> Result<Vec<Overla
         mtu = if mtu == 0 { fits } else { fits.min(mtu) };
         overlays.push(Overlay::new(uplink, config.mode, *range).await?);
     }
+    for overlay in &mut overlays {
+        overlay.listen_anew()?;
+    }
     // The configuration comes last: the engine starts Pods as soon as it is there.
     let ranges: Vec<IpNet> = ranges.iter().map(|(range, _)| *range).collect();
     conflist::write(config, &ranges, mtu)?;

@@ -6,7 +6,11 @@ use futures::TryStreamExt;
 use ipnet::IpNet;
 use rtnetlink::{
     Handle, LinkUnspec, LinkVeth, RouteMessageBuilder,
-    packet_route::{address::AddressHeaderFlags, link::LinkAttribute, route::RouteScope},
+    packet_route::{
+        address::AddressHeaderFlags,
+        link::LinkAttribute,
+        route::{RouteMessage, RouteScope},
+    },
 };
 
 use crate::{
@@ -102,6 +106,12 @@ fn set_ipv6(interface: &str, setting: &str, value: &str) -> Result<(), LinkError
     settings::set(&file, value).map_err(system("set an interface up for IPv6"))
 }
 
+/// Has an interface take addresses of IPv6, and believe nobody about routers.
+pub(crate) fn take_ipv6(interface: &str) -> Result<(), LinkError> {
+    set_ipv6(interface, "accept_ra", "0")?;
+    set_ipv6(interface, "disable_ipv6", "0")
+}
+
 /// Lets packets from a loopback address of this machine out to a Pod: those for its host ports, which get the node's address on
 /// the way. The rules keep others from the machine's loopback addresses.
 pub(crate) fn answer_loopback(host_name: &str) -> Result<(), LinkError> {
@@ -127,6 +137,13 @@ pub(crate) async fn give(handle: &Handle, index: u32, address: IpAddr) -> Result
 pub(crate) fn route_to(range: IpNet) -> RouteMessageBuilder<IpAddr> {
     let route = RouteMessageBuilder::<IpAddr>::new().destination_prefix(range.network(), range.prefix_len());
     route.expect("a range's length fits its family")
+}
+
+/// The route to everything else, through this gateway.
+pub(crate) fn default_route(gateway: IpAddr) -> RouteMessage {
+    let all: IpAddr = if gateway.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    let all = route_to(IpNet::new(all, 0).expect("every family has all of its addresses"));
+    all.gateway(gateway).expect("the route is of the gateway's family").build()
 }
 
 /// A route to an address at the other end of a link.
@@ -164,10 +181,7 @@ impl Inside {
             let to_gateway = on_link(gateway, index).build();
             let added = handle.route().add(to_gateway).execute().await;
             added.map_err(netlink("add the Pod's route to its gateway"))?;
-            let all: IpAddr = if gateway.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
-            let all = route_to(IpNet::new(all, 0).expect("every family has all of its addresses"));
-            let default = all.gateway(gateway).expect("the route is of the gateway's family");
-            let added = handle.route().add(default.build()).execute().await;
+            let added = handle.route().add(default_route(gateway)).execute().await;
             added.map_err(netlink("add the Pod's default route"))?;
         }
         mac_of(&handle, &self.interface).await

@@ -6,7 +6,7 @@ pub mod limits;
 use nft::Family;
 pub use nft::{ApplyError, transaction};
 
-/// Removes everything the proxy ever wrote.
+/// Removes everything that the proxy ever wrote with nft.
 pub async fn remove() -> Result<(), ApplyError> {
     for family in Family::ALL {
         nft::remove_table(crate::script::table(family)).await?;

@@ -32,6 +32,22 @@ impl Map {
     }
 }
 
+/// The chains of iptables into which Services put lines beside each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Shared {
+    /// Addresses that lead somewhere.
+    Services,
+    NodePorts,
+    /// What load balancers' addresses take from nobody else.
+    Firewall,
+    /// Addresses within the cluster without an endpoint.
+    Refused,
+    /// Addresses and ports for callers from outside without an endpoint.
+    RefusedOutside,
+    /// The ports at which load balancers ask.
+    HealthPorts,
+}
+
 /// One thing in the kernel. Several Services may need the same one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Item {
@@ -41,6 +57,8 @@ pub enum Item {
     Set(String),
     /// Map and key; in plain sets the value is empty.
     Element(Map, String),
+    /// A line of a chain that others have lines in too, by what it is about. Of iptables alone.
+    Line(Shared, String),
 }
 
 /// Where a UDP flow was sent to, for finding it in connection tracking.

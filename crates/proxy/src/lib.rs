@@ -1,21 +1,25 @@
-//! kube-proxy: makes Service addresses reachable on this node by rewriting packets in the kernel with nftables.
+//! kube-proxy: makes Service addresses reachable on this node by rewriting packets in the kernel, with nftables or iptables.
 //!
-//! [`endpoints`] chooses a port's endpoints, [`service_rules`] renders what one Service needs, [`table`] puts all Services
-//! together and finds what changed, [`script`] writes it as one nft transaction (all pure), [`apply`] gives it to the
-//! kernel. A change of one Service costs the work for one Service. [`health`] answers load balancers, [`liveness`] and
-//! [`metrics`] tell how the proxy itself is.
+//! [`endpoints`] chooses a port's endpoints, [`ports`] says how each port is to be reached, [`service_rules`] renders what one
+//! Service needs, [`table`] puts all Services together and finds what changed, [`script`] writes it as one nft transaction (all
+//! pure), [`apply`] gives it to the kernel. [`iptables`] takes the place of the renderer and of what follows the table in its mode.
+//! A change of one Service costs the work for one Service. [`health`] answers load balancers, [`liveness`] and [`metrics`] tell how
+//! the proxy itself is.
 //! Reads: Service, EndpointSlice, this Node (its zone). Writes: the kernel's tables `ip skiff-proxy` and `ip6 skiff-proxy`, connection tracking.
-//! Upstream counterpart: pkg/proxy/nftables.
+//! Upstream counterpart: pkg/proxy/nftables, pkg/proxy/iptables.
 
 mod answers;
 pub mod apply;
 mod arrivals;
 pub mod endpoints;
+mod family;
 pub mod health;
+pub mod iptables;
 pub mod item;
 pub mod liveness;
 pub mod metrics;
 pub mod node;
+pub mod ports;
 pub mod script;
 pub mod service_rules;
 pub mod table;
@@ -35,13 +39,15 @@ use crate::{
     answers::Answer,
     apply::limits::Limits,
     arrivals::Arrivals,
+    family::{Disturbances, OneFamily},
     health::HealthChecks,
     liveness::Liveness,
-    metrics::{Extent, Metrics},
+    metrics::Metrics,
     node::Node,
-    service_rules::ServiceRules,
-    table::{Claim, Table},
+    ports::ServiceRules,
+    table::Claim,
 };
+pub use family::Mode;
 
 /// The settings of the proxy.
 #[derive(Debug, Clone)]
@@ -49,6 +55,7 @@ pub struct Config {
     pub node_name: String,
     /// The families whose Services are served, the first one first.
     pub families: Vec<Node>,
+    pub mode: Mode,
     /// How many connections the kernel follows, and for how long.
     pub conntrack: Limits,
     /// Where `/healthz` and `/livez` are answered.
@@ -64,7 +71,11 @@ pub async fn run(caches: Caches, config: Config) {
     let (liveness, metrics) = (Liveness::default(), Metrics::default());
     let mut proxy = Proxy {
         services: Services::follow(&caches),
-        families: config.families.iter().map(|node| OneFamily::new(node.clone(), &liveness, &metrics)).collect(),
+        families: config
+            .families
+            .iter()
+            .map(|node| OneFamily::new(node.clone(), config.mode, &liveness, &metrics))
+            .collect(),
         health: HealthChecks::of(config.families.iter().any(|node| node.family == Family::V6), liveness.clone()),
         arrivals: Arrivals::follow(&caches),
         metrics: metrics.clone(),
@@ -72,8 +83,8 @@ pub async fn run(caches: Caches, config: Config) {
     apply::limits::set(&config.conntrack);
     let mut pages = JoinSet::new();
     pages.spawn(at(config.healthz, "the proxy's health", health_page(liveness.clone(), metrics.clone())));
-    pages.spawn(at(config.metrics, "the proxy's metrics", metrics_page(metrics)));
-    let mut watch = nft::Watch::default();
+    pages.spawn(at(config.metrics, "the proxy's metrics", metrics_page(metrics, config.mode)));
+    let mut disturbances = Disturbances::of(config.mode);
     proxy.services.synced().await;
     nodes.synced().await;
     let node = || nodes.get(&Key::new("", &config.node_name));
@@ -83,7 +94,7 @@ pub async fn run(caches: Caches, config: Config) {
     loop {
         tokio::select! {
             changed = proxy.services.changed() => proxy.sync(changed).await,
-            () = watch.others() => proxy.heal(&mut watch).await,
+            () = disturbances.next() => proxy.heal(&mut disturbances).await,
             // Lost changes only mean another look.
             _ = node_changes.recv() => {
                 let node = node();
@@ -131,10 +142,10 @@ fn health_page(liveness: Liveness, metrics: Metrics) -> Answer {
     })
 }
 
-fn metrics_page(metrics: Metrics) -> Answer {
+fn metrics_page(metrics: Metrics, mode: Mode) -> Answer {
     Arc::new(move |path| match path {
         "/metrics" => answers::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render()),
-        "/proxyMode" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", "nftables".to_owned()),
+        "/proxyMode" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", mode.name().to_owned()),
         "/healthz" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned()),
         _ => answers::not_found(),
     })
@@ -174,7 +185,7 @@ impl Proxy {
             let mut health = None;
             for family in &mut self.families {
                 let rules = match &found {
-                    Some((service, slices)) => service_rules::render(service, slices, &family.node),
+                    Some((service, slices)) => family.render(service, slices),
                     None => ServiceRules::default(),
                 };
                 health = health.or(rules.health);
@@ -207,95 +218,12 @@ impl Proxy {
     }
 
     /// Somebody changed rules: writes all of them again when some of ours are missing.
-    async fn heal(&mut self, watch: &mut nft::Watch) {
+    async fn heal(&mut self, disturbances: &mut Disturbances) {
         for family in &mut self.families {
-            let everything = family.everything();
-            if let Some(missing) = watch.missing(script::table(family.node.family), &everything).await {
+            if let Some(missing) = disturbances.missing(family).await {
                 tracing::warn!(missing, "somebody changed the Service rules, writing them again");
                 family.rebuild().await;
             }
-        }
-    }
-}
-
-/// The rules of one family of addresses.
-struct OneFamily {
-    node: Node,
-    /// The state of the kernel, but for the changes since the last transaction.
-    table: Table,
-    liveness: Liveness,
-    metrics: Metrics,
-}
-
-impl OneFamily {
-    fn new(node: Node, liveness: &Liveness, metrics: &Metrics) -> Self {
-        OneFamily { table: Table::new(node.family), node, liveness: liveness.clone(), metrics: metrics.clone() }
-    }
-
-    /// Changes wait to be written.
-    fn queued(&self) {
-        self.liveness.queued(self.node.family);
-        self.metrics.queued(self.node.family);
-    }
-
-    /// Writes what changed; deciding what it is took so long.
-    async fn sync(&mut self, rendered: Duration) {
-        let begun = clock::Instant::now();
-        let script = self.table.changes();
-        if !script.is_empty()
-            && let Err(error) = apply::transaction(&script.text()).await
-        {
-            tracing::warn!(%error, "the kernel refused a change of Service rules, rebuilding all of them");
-            self.metrics.failed(self.node.family);
-            return self.rebuild().await;
-        }
-        self.written(Extent::Partial, rendered + begun.elapsed());
-        self.forget().await;
-    }
-
-    /// The kernel has everything, after so long.
-    fn written(&self, extent: Extent, took: Duration) {
-        self.metrics.synced(self.node.family, extent, took, self.table.without_local());
-        self.liveness.updated(self.node.family);
-    }
-
-    /// Forgets UDP flows to endpoints that are gone: after the rules, so that no new flow can take the old way.
-    async fn forget(&mut self) {
-        let doors = self.table.changed_flows();
-        if doors.is_empty() {
-            return;
-        }
-        let begun = clock::Instant::now();
-        match apply::conntrack::forget(self.node.family, &doors).await {
-            Ok(count) => {
-                self.metrics.forgot(self.node.family, count, begun.elapsed());
-                tracing::debug!(count, "UDP flows to endpoints that are gone were forgotten");
-            }
-            Err(error) => tracing::warn!(%error, "cannot forget UDP flows to endpoints that are gone"),
-        }
-    }
-
-    /// The script that makes the whole table.
-    fn everything(&mut self) -> String {
-        format!("{}{}", script::fresh_table(&self.node), self.table.everything().text())
-    }
-
-    /// Replaces the whole table in one transaction, trying until the kernel takes it.
-    async fn rebuild(&mut self) {
-        let mut wait = Duration::from_secs(1);
-        self.queued();
-        loop {
-            let begun = clock::Instant::now();
-            match apply::transaction(&self.everything()).await {
-                Ok(()) => {
-                    self.written(Extent::Full, begun.elapsed());
-                    return self.forget().await;
-                }
-                Err(error) => tracing::error!(%error, "cannot write the Service rules, trying again"),
-            }
-            self.metrics.failed(self.node.family);
-            clock::sleep(wait).await;
-            wait = (wait * 2).min(Duration::from_secs(30));
         }
     }
 }

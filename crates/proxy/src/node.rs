@@ -42,6 +42,11 @@ impl Interface {
         let is_known = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
         (fits && plain.chars().all(is_known)).then(|| Interface(name.to_owned()))
     }
+
+    /// The name, with its `*`.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
 }
 
 impl FromPods {

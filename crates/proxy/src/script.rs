@@ -132,5 +132,7 @@ pub fn change(script: &mut Script, item: &Item, before: Option<&str>, now: Optio
         Item::Element(map, key) => script.element(map.name(), key, before, now),
         Item::Chain(name) => script.chain(name, before, now),
         Item::Set(name) => script.set(name, before, now),
+        // Of the other writer.
+        Item::Line(..) => {}
     }
 }

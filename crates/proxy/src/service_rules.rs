@@ -7,74 +7,33 @@
 //! Upstream counterpart: pkg/proxy/nftables/proxier.go.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
-use ipnet::IpNet;
-use k8s_openapi::api::{
-    core::v1::{Service, ServicePort, ServiceSpec},
-    discovery::v1::EndpointSlice,
-};
-use nft::Family;
+use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 
+pub use crate::ports::{HealthCheck, ServiceRules};
 use crate::{
-    endpoints::{self, Target, Targets},
+    endpoints::{Target, Targets},
     item::{Door, Item, Map},
     node::Node,
+    ports::{self, Port},
     script::{MARK_CHAIN, SHARED, external_chain, shared_chain},
 };
 
-/// The port that a load balancer asks, and what it hears.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HealthCheck {
-    pub port: u16,
-    pub local_endpoints: usize,
-}
-
-/// All that one Service needs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ServiceRules {
-    pub items: BTreeMap<Item, String>,
-    /// The targets that UDP flows through each door may have.
-    pub flows: BTreeMap<Door, BTreeSet<Target>>,
-    pub health: Option<HealthCheck>,
-    /// Ports with a policy `Local`, internal and external, whose endpoints are all on other nodes.
-    pub without_local: [usize; 2],
-}
-
-/// The labels with which a Service says that it is not this proxy's.
-const NOT_OURS: [&str; 2] = ["service.kubernetes.io/service-proxy-name", "service.kubernetes.io/headless"];
-
-/// Renders one Service from its slices. Headless and ExternalName Services need nothing in the kernel.
+/// Renders one Service from its slices.
 pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> ServiceRules {
-    let mut rules = ServiceRules::default();
-    let Some(spec) = &service.spec else { return rules };
-    let labelled = service.metadata.labels.iter().flat_map(|l| l.keys()).any(|k| NOT_OURS.contains(&k.as_str()));
-    let cluster_ips = addresses(node, spec.cluster_ips.iter().flatten().chain(&spec.cluster_ip));
-    if labelled || cluster_ips.is_empty() || spec.type_.as_deref() == Some("ExternalName") {
-        return rules;
+    let Some(ports) = ports::of(service, slices, node) else { return ServiceRules::default() };
+    let mut items = BTreeMap::new();
+    for ip in &ports.cluster_ips {
+        items.insert(Item::Element(Map::ClusterIps, ip.to_string()), String::new());
     }
-    for ip in &cluster_ips {
-        rules.items.insert(Item::Element(Map::ClusterIps, ip.to_string()), String::new());
+    for port in &ports.all {
+        PortRules::new(&ports.service, port, node, &mut items).render();
     }
-    for port in spec.ports.iter().flatten() {
-        let targets = endpoints::targets(port, slices, node);
-        if let Some(ways) = PortRules::new(service, spec, port, node, &targets, &mut rules) {
-            ways.render(&cluster_ips);
-        }
-    }
-    let check = spec.health_check_node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0);
-    if spec.external_traffic_policy.as_deref() == Some("Local") {
-        rules.health = check.map(|port| HealthCheck { port, local_endpoints: endpoints::local_ready(slices, node) });
-    }
-    rules
-}
-
-/// Those of the family that the rules are for.
-fn addresses<'a>(node: &Node, texts: impl Iterator<Item = &'a String>) -> BTreeSet<IpAddr> {
-    texts.filter_map(|text| node.address(text)).collect()
+    ports.rules(items)
 }
 
 /// A short stable hash for names (FNV-1a), so that long Service names fit into the kernel's limit.
@@ -83,97 +42,46 @@ fn hash(text: &str) -> String {
 }
 
 struct PortRules<'a> {
-    service: &'a Service,
-    spec: &'a ServiceSpec,
-    protocol: String,
-    port: u16,
-    node_port: Option<u16>,
+    ways: &'a Port,
     /// `namespace/name/protocol/port`, readable in `nft list ruleset`.
     id: String,
     node: &'a Node,
-    targets: &'a Targets,
-    of_service: &'a mut ServiceRules,
+    items: &'a mut BTreeMap<Item, String>,
 }
 
 impl<'a> PortRules<'a> {
-    fn new(
-        service: &'a Service,
-        spec: &'a ServiceSpec,
-        port: &'a ServicePort,
-        node: &'a Node,
-        targets: &'a Targets,
-        of_service: &'a mut ServiceRules,
-    ) -> Option<Self> {
-        let protocol = port.protocol.as_deref().unwrap_or("TCP").to_ascii_lowercase();
-        let name = port.name.clone().unwrap_or_else(|| port.port.to_string());
-        let meta = &service.metadata;
-        let (namespace, service_name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
-        Some(PortRules {
-            id: format!("{namespace}/{service_name}/{protocol}/{name}"),
-            port: u16::try_from(port.port).ok()?,
-            node_port: port.node_port.and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0),
-            service,
-            spec,
-            protocol,
-            node,
-            targets,
-            of_service,
-        })
+    fn new(service: &str, ways: &'a Port, node: &'a Node, items: &'a mut BTreeMap<Item, String>) -> Self {
+        let name = if ways.name.is_empty() { ways.port.to_string() } else { ways.name.clone() };
+        PortRules { id: format!("{service}/{}/{name}", ways.protocol), ways, node, items }
     }
 
-    fn render(mut self, cluster_ips: &BTreeSet<IpAddr>) {
-        for target in &self.targets.here {
+    fn render(mut self) {
+        let ways = self.ways;
+        for target in &ways.targets.here {
             let pair = format!("{} . {}", target.ip, target.ip);
-            self.of_service.items.insert(Item::Element(Map::Hairpins, pair), String::new());
+            self.items.insert(Item::Element(Map::Hairpins, pair), String::new());
         }
-        let targets = self.targets;
-        let internal_local = self.spec.internal_traffic_policy.as_deref() == Some("Local");
-        self.count_without_local(internal_local);
-        for ip in cluster_ips {
-            let inside = if internal_local { &targets.local } else { &targets.cluster };
-            let purpose = if internal_local { "local" } else { "service" };
-            self.plain(Door::Address(*ip, self.port), purpose, inside, false);
+        for ip in &ways.cluster_ips {
+            let purpose = if ways.internal_local { "local" } else { "service" };
+            self.plain(Door::Address(*ip, ways.port), purpose, ways.inside(), false);
         }
-        let external_local = self.spec.external_traffic_policy.as_deref() == Some("Local");
-        let outside = self.external_ips().into_iter().map(|ip| Door::Address(ip, self.port));
-        for door in outside.chain(self.node_port.map(Door::NodePort)).collect::<Vec<_>>() {
-            if external_local {
+        for door in ways.outside() {
+            if ways.external_local {
                 self.keeping_the_source(door);
             } else {
-                self.plain(door, "service", &targets.cluster, true);
+                self.plain(door, "service", &ways.targets.cluster, true);
             }
         }
         self.firewall();
     }
 
-    fn count_without_local(&mut self, internal: bool) {
-        let external = self.spec.external_traffic_policy.as_deref() == Some("Local");
-        let nobody_here = self.targets.any && self.targets.local.is_empty();
-        for (count, is_local) in self.of_service.without_local.iter_mut().zip([internal, external]) {
-            *count += usize::from(is_local && nobody_here);
-        }
-    }
-
-    /// Addresses of load balancers that deliver packets as they are; a proxying one sends to the node's port itself.
-    fn balancer_ips(&self) -> BTreeSet<IpAddr> {
-        let ingress = self.service.status.iter().filter_map(|s| s.load_balancer.as_ref());
-        let delivered =
-            ingress.flat_map(|b| b.ingress.iter().flatten()).filter(|i| i.ip_mode.as_deref() != Some("Proxy"));
-        addresses(self.node, delivered.filter_map(|i| i.ip.as_ref()))
-    }
-
-    fn external_ips(&self) -> BTreeSet<IpAddr> {
-        addresses(self.node, self.spec.external_ips.iter().flatten()).into_iter().chain(self.balancer_ips()).collect()
-    }
-
     /// Leads a door to targets. `masquerade`: the source becomes the node, so that answers come back through it.
     fn plain(&mut self, door: Door, purpose: &str, targets: &[Target], masquerade: bool) {
-        self.flow(door, targets);
         let Some(mut chain) = self.chain(door, purpose, targets) else { return self.refuse(door) };
         if masquerade {
             let inner = chain;
             chain = external_chain(&inner);
-            if self.of_service.items.contains_key(&Item::Chain(inner.clone())) {
+            if self.items.contains_key(&Item::Chain(inner.clone())) {
                 self.add_chain(&chain, &[format!("jump {MARK_CHAIN}"), format!("goto {inner}")]);
             }
         }
@@ -183,9 +91,7 @@ impl<'a> PortRules<'a> {
     /// The external policy `Local`: traffic from outside stays on this node and keeps its source. Traffic from the
     /// cluster itself takes the cluster's way, as if it had gone out to a load balancer and come back.
     fn keeping_the_source(&mut self, door: Door) {
-        let Targets { cluster, local, .. } = self.targets;
-        self.flow(door, cluster);
-        self.flow(door, local);
+        let Targets { cluster, local, .. } = &self.ways.targets;
         let anywhere = self.chain(door, "service", cluster);
         let here = self.chain(door, "local", local);
         let mut rules = Vec::new();
@@ -210,29 +116,23 @@ impl<'a> PortRules<'a> {
 
     fn key(&self, door: Door) -> String {
         match door {
-            Door::Address(ip, port) => format!("{ip} . {} . {port}", self.protocol),
-            Door::NodePort(port) => format!("{} . {port}", self.protocol),
+            Door::Address(ip, port) => format!("{ip} . {} . {port}", self.ways.protocol),
+            Door::NodePort(port) => format!("{} . {port}", self.ways.protocol),
         }
     }
 
     fn lead(&mut self, door: Door, chain: &str) {
         let map = if matches!(door, Door::NodePort(_)) { Map::NodePorts } else { Map::ServiceIps };
         let key = self.key(door);
-        self.of_service.items.insert(Item::Element(map, key), format!("goto {chain}"));
+        self.items.insert(Item::Element(map, key), format!("goto {chain}"));
     }
 
     /// Refuses when there is no endpoint at all, discards when there is none on this node.
     fn refuse(&mut self, door: Door) {
         let map = if matches!(door, Door::NodePort(_)) { Map::RefusedNodePorts } else { Map::RefusedIps };
-        let verdict = if self.targets.any { "goto discard" } else { "goto refuse" };
+        let verdict = if self.ways.targets.any { "goto discard" } else { "goto refuse" };
         let key = self.key(door);
-        self.of_service.items.insert(Item::Element(map, key), verdict.to_owned());
-    }
-
-    fn flow(&mut self, door: Door, targets: &[Target]) {
-        if self.protocol == "udp" {
-            self.of_service.flows.entry(door).or_default().extend(targets);
-        }
+        self.items.insert(Item::Element(map, key), verdict.to_owned());
     }
 
     /// The chain that sends a connection through this door to one of the targets; `None` when there are none.
@@ -240,8 +140,8 @@ impl<'a> PortRules<'a> {
         if targets.is_empty() {
             return None;
         }
-        if self.spec.session_affinity.as_deref() == Some("ClientIP") {
-            return Some(self.sticky(purpose, targets));
+        if let Some(seconds) = self.ways.affinity {
+            return Some(self.sticky(purpose, targets, seconds));
         }
         if targets.len() > SHARED || self.needs_own_chains(door) {
             let name = self.own_chain(purpose, "");
@@ -254,15 +154,15 @@ impl<'a> PortRules<'a> {
         let key = self.key(door);
         for (i, target) in targets.iter().enumerate() {
             let value = format!("{} . {}", target.ip, target.port);
-            self.of_service.items.insert(Item::Element(map, format!("{key} . {i}")), value);
+            self.items.insert(Item::Element(map, format!("{key} . {i}")), value);
         }
         Some(shared_chain(nodeport, targets.len()))
     }
 
     /// With two sorts of targets behind one door, the door does not say which is meant.
     fn needs_own_chains(&self, door: Door) -> bool {
-        let cluster_ip = matches!(door, Door::Address(ip, _) if !self.external_ips().contains(&ip));
-        self.spec.external_traffic_policy.as_deref() == Some("Local") && !cluster_ip
+        let cluster_ip = matches!(door, Door::Address(ip, _) if !self.ways.outside_ips().contains(&ip));
+        self.ways.external_local && !cluster_ip
     }
 
     fn own_chain(&self, purpose: &str, extra: &str) -> String {
@@ -273,11 +173,11 @@ impl<'a> PortRules<'a> {
     }
 
     fn add_chain(&mut self, name: &str, rules: &[String]) {
-        self.of_service.items.insert(Item::Chain(name.to_owned()), rules.join("\n"));
+        self.items.insert(Item::Chain(name.to_owned()), rules.join("\n"));
     }
 
     fn in_turn(&self, targets: &[Target]) -> String {
-        let (protocol, ip) = (&self.protocol, self.node.family.ip());
+        let (protocol, ip) = (&self.ways.protocol, self.node.family.ip());
         match targets {
             [one] => format!("meta l4proto {protocol} dnat to {}", SocketAddr::new(one.ip, one.port)),
             many => {
@@ -290,9 +190,7 @@ impl<'a> PortRules<'a> {
     }
 
     /// Each endpoint remembers its clients; new ones go to any.
-    fn sticky(&mut self, purpose: &str, targets: &[Target]) -> String {
-        let config = self.spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref());
-        let seconds = config.and_then(|c| c.timeout_seconds).unwrap_or(10_800);
+    fn sticky(&mut self, purpose: &str, targets: &[Target], seconds: i32) -> String {
         let name = self.own_chain(purpose, "");
         let (mut rules, mut choices) = (Vec::new(), Vec::new());
         let (ip, address_type) = (self.node.family.ip(), self.node.family.address_type());
@@ -306,7 +204,7 @@ impl<'a> PortRules<'a> {
             rules.push(format!("{ip} saddr @{set} goto {chain}"));
             choices.push(format!("{i} : goto {chain}"));
             let declaration = format!("type {address_type}; flags dynamic,timeout; timeout {seconds}s;");
-            self.of_service.items.insert(Item::Set(set), declaration);
+            self.items.insert(Item::Set(set), declaration);
         }
         rules.push(format!("numgen random mod {} vmap {{ {} }}", choices.len(), choices.join(", ")));
         self.add_chain(&name, &rules);
@@ -315,27 +213,22 @@ impl<'a> PortRules<'a> {
 
     /// Drops what comes to a load balancer's address from where it may not.
     fn firewall(&mut self) {
-        let family = self.node.family;
-        let all = self.spec.load_balancer_source_ranges.iter().flatten().filter_map(|r| r.trim().parse().ok());
-        let ranges: Vec<IpNet> = all.filter(|range: &IpNet| Family::of(range.addr()) == family).collect();
-        let balancers = self.balancer_ips();
-        if self.spec.load_balancer_source_ranges.iter().flatten().next().is_none() || balancers.is_empty() {
-            return;
-        }
-        let mut allowed: Vec<String> = ranges.iter().map(|r| r.trunc().to_string()).collect();
+        let (ways, balancers) = (self.ways, &self.ways.balancer_ips);
+        let Some(ranges) = ways.allowed.as_ref().filter(|_| !balancers.is_empty()) else { return };
+        let mut allowed: Vec<String> = ranges.iter().map(ToString::to_string).collect();
         // Where the balancer's address is one of this node's, its own requests carry it as their source.
         if self.node.ip.is_some_and(|own| ranges.iter().any(|r| r.contains(&own))) {
             allowed.extend(balancers.iter().map(IpAddr::to_string));
         }
         let rule = match allowed.as_slice() {
             [] => "drop".to_owned(),
-            allowed => format!("{} saddr != {{ {} }} drop", family.ip(), allowed.join(", ")),
+            allowed => format!("{} saddr != {{ {} }} drop", self.node.family.ip(), allowed.join(", ")),
         };
         let chain = self.own_chain("firewall", "");
         self.add_chain(&chain, &[rule]);
         for ip in balancers {
-            let key = self.key(Door::Address(ip, self.port));
-            self.of_service.items.insert(Item::Element(Map::Firewall, key), format!("goto {chain}"));
+            let key = self.key(Door::Address(*ip, ways.port));
+            self.items.insert(Item::Element(Map::Firewall, key), format!("goto {chain}"));
         }
     }
 }

@@ -40,6 +40,7 @@ fn show(rules: &ServiceRules) -> Vec<String> {
         Item::Set(name) => format!("set {name}: {value}"),
         Item::Element(map, key) if value.is_empty() => format!("{} {key}", map.name()),
         Item::Element(map, key) => format!("{} {key} -> {value}", map.name()),
+        Item::Line(..) => panic!("nft has no lines of iptables"),
     };
     rules.items.iter().map(line).collect()
 }

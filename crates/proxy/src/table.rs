@@ -10,9 +10,9 @@ use nft::{Family, Script};
 
 use crate::{
     endpoints::Target,
-    item::{Door, Item},
+    item::{Door, Item, Shared},
+    ports::ServiceRules,
     script,
-    service_rules::ServiceRules,
 };
 
 /// The wanted state, and what was touched since the last script.
@@ -26,6 +26,14 @@ pub struct Table {
     without_local: [usize; 2],
     /// Doors whose targets changed, with those that they may lead to now.
     flows: BTreeMap<Door, BTreeSet<Target>>,
+}
+
+/// An item that is, or was, in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub item: Item,
+    pub before: Option<String>,
+    pub now: Option<String>,
 }
 
 /// Whether a Service has its addresses to itself.
@@ -101,22 +109,44 @@ impl Table {
         }
     }
 
-    /// The changes since the last call, as one transaction.
-    pub fn changes(&mut self) -> Script {
-        let mut script = Script::new(script::table(self.family));
-        for (item, before) in std::mem::take(&mut self.before) {
-            script::change(&mut script, &item, before.as_deref(), self.value(&item).map(String::as_str));
-        }
-        script
+    /// The changes since the last call.
+    pub fn changed(&mut self) -> Vec<Change> {
+        let touched = std::mem::take(&mut self.before).into_iter();
+        let change = |(item, before)| Change { now: self.value(&item).cloned(), before, item };
+        touched.map(change).filter(|change| change.before != change.now).collect()
     }
 
-    /// Everything, for a table that is empty.
-    pub fn everything(&mut self) -> Script {
+    /// Everything, for a kernel that has nothing yet.
+    pub fn all(&mut self) -> Vec<Change> {
         self.before.clear();
-        let mut script = Script::new(script::table(self.family));
         let items: BTreeSet<&Item> = self.owners.keys().collect();
-        for item in items {
-            script::change(&mut script, item, None, self.value(item).map(String::as_str));
+        let change = |item: &Item| Change { now: self.value(item).cloned(), before: None, item: item.clone() };
+        items.into_iter().map(change).collect()
+    }
+
+    /// All lines of a chain that Services share, in order.
+    pub fn lines(&self, shared: Shared) -> Vec<String> {
+        let items: BTreeSet<&Item> =
+            self.owners.keys().filter(|i| matches!(i, Item::Line(s, _) if *s == shared)).collect();
+        items.into_iter().filter_map(|item| self.value(item).cloned()).collect()
+    }
+
+    /// The changes since the last call, as one transaction of nft.
+    pub fn changes(&mut self) -> Script {
+        let changes = self.changed();
+        self.script(&changes)
+    }
+
+    /// Everything, for a table of nft that is empty.
+    pub fn everything(&mut self) -> Script {
+        let all = self.all();
+        self.script(&all)
+    }
+
+    fn script(&self, changes: &[Change]) -> Script {
+        let mut script = Script::new(script::table(self.family));
+        for Change { item, before, now } in changes {
+            script::change(&mut script, item, before.as_deref(), now.as_deref());
         }
         script
     }

@@ -77,6 +77,12 @@ impl Overlay {
         Ok(Overlay { kernel, mode, uplink, range, tunnel, have, fresh: true, losses, lost: false })
     }
 
+    /// Forgets what the kernel told so far: the tunnel of the other family is made on the uplink too, and nothing was lost by that.
+    pub fn listen_anew(&mut self) -> Result<(), LinkError> {
+        self.losses = Losses::listen()?;
+        Ok(())
+    }
+
     /// Waits until something is missing in the kernel that [`Overlay::follow`] wrote; its next call puts it back.
     pub async fn lost(&mut self) {
         loop {

@@ -81,8 +81,8 @@ pub fn set(limits: &Limits) {
     }
 }
 
-/// Whether there was something to change.
-fn change(file: &Path, value: u64, only_more: bool) -> io::Result<bool> {
+/// Sets one setting. Whether there was something to change.
+pub(crate) fn change(file: &Path, value: u64, only_more: bool) -> io::Result<bool> {
     let held: Option<u64> = fs::read_to_string(file)?.trim().parse().ok();
     if held.is_some_and(|held| held == value || only_more && held > value) {
         return Ok(false);

@@ -272,6 +272,7 @@ async fn start(
         let config = proxy::Config {
             node_name: name.clone(),
             families: served(&name, &addresses, &cluster.settings.cluster_cidrs),
+            mode: proxy::Mode::Nftables,
             conntrack: proxy::apply::limits::Limits::default(),
             healthz: listening(&options.proxy_healthz_bind_address, &addresses),
             metrics: listening(&options.proxy_metrics_bind_address, &addresses),

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use ipnet::IpNet;
 use json::Value;
-use proxy::{apply::limits::Limits, node::Interface};
+use proxy::{Mode, apply::limits::Limits, iptables, node::Interface};
 use serde::Deserialize;
 
 use crate::flags::{ranges, value};
@@ -33,7 +33,7 @@ pub struct KubeProxyFlags {
     /// Addresses of all Pods: one range, or one of each family
     #[arg(long, conflicts_with = "config", default_value = "", hide_default_value = true)]
     pub cluster_cidr: String,
-    /// How packets are led; there is `nftables`
+    /// How packets are led: `nftables` (when not given) or `iptables`
     #[arg(long, conflicts_with = "config", default_value = "")]
     pub proxy_mode: String,
     /// How traffic of the cluster's Pods is known: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
@@ -45,6 +45,9 @@ pub struct KubeProxyFlags {
     /// The beginning of the names of the interfaces of InterfaceNamePrefix
     #[arg(long, conflicts_with = "config", default_value = "")]
     pub pod_interface_name_prefix: String,
+    /// In the mode iptables: node ports are reached at 127.0.0.1 too (true when not given)
+    #[arg(long, conflicts_with = "config", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub iptables_localhost_nodeports: Option<bool>,
     /// Make the node the source of everything that goes to a Service
     #[arg(long, conflicts_with = "config")]
     pub masquerade_all: bool,
@@ -97,6 +100,7 @@ pub struct KubeProxyFlags {
 pub struct Settings {
     pub kubeconfig: PathBuf,
     pub node_name: Option<String>,
+    pub mode: Mode,
     pub local: Local,
     pub masquerade_all: bool,
     pub node_ports: NodePorts,
@@ -196,8 +200,7 @@ struct DetectLocal {
 struct Rules {
     masquerade_bit: Option<i32>,
     masquerade_all: Option<bool>,
-    #[serde(rename = "localhostNodePorts")]
-    _localhost_node_ports: Option<bool>,
+    localhost_node_ports: Option<bool>,
     #[serde(rename = "syncPeriod")]
     _sync_period: Option<String>,
     #[serde(rename = "minSyncPeriod")]
@@ -228,8 +231,8 @@ impl KubeProxyFlags {
 
     fn typed(&self) -> anyhow::Result<Settings> {
         let usual = Limits::default();
-        mode(&self.proxy_mode)?;
         Ok(Settings {
+            mode: mode(&self.proxy_mode, self.iptables_localhost_nodeports, self.conntrack_tcp_be_liberal)?,
             kubeconfig: self.kubeconfig.clone().context("--kubeconfig or --config is needed")?,
             node_name: self.hostname_override.clone(),
             local: local(
@@ -256,7 +259,7 @@ impl KubeProxyFlags {
 }
 
 /// The fields that are taken, as JSON pointers, and change nothing.
-const WITHOUT_EFFECT: [&str; 21] = [
+const WITHOUT_EFFECT: [&str; 20] = [
     "/bindAddress",
     "/bindAddressHardFail",
     "/enableProfiling",
@@ -275,7 +278,6 @@ const WITHOUT_EFFECT: [&str; 21] = [
     "/clientConnection/burst",
     "/nftables/syncPeriod",
     "/nftables/minSyncPeriod",
-    "/iptables/localhostNodePorts",
     "/iptables/syncPeriod",
     "/iptables/minSyncPeriod",
 ];
@@ -306,7 +308,8 @@ fn read(text: &str) -> anyhow::Result<Settings> {
     if (file.api_version.as_str(), file.kind.as_str()) != (VERSION, KIND) {
         bail!("it is no {KIND} of {VERSION}");
     }
-    mode(file.mode.as_deref().unwrap_or_default())?;
+    let be_liberal = file.conntrack.tcp_be_liberal.unwrap_or_default();
+    let mode = mode(file.mode.as_deref().unwrap_or_default(), file.iptables.localhost_node_ports, be_liberal)?;
     let rules = [&file.nftables, &file.iptables];
     if let Some(bit) = rules.iter().find_map(|r| r.masquerade_bit.filter(|bit| *bit != MASQUERADE_BIT)) {
         bail!("masqueradeBit {bit} is not available; it is {MASQUERADE_BIT}");
@@ -318,6 +321,7 @@ fn read(text: &str) -> anyhow::Result<Settings> {
     }
     let (bridge, prefix) = (text(&file.detect_local.bridge_interface), text(&file.detect_local.interface_name_prefix));
     Ok(Settings {
+        mode,
         kubeconfig: kubeconfig.into(),
         node_name: file.hostname_override.clone().filter(|name| !name.is_empty()),
         local: local(&text(&file.detect_local_mode), &text(&file.cluster_cidr), &bridge, &prefix)?,
@@ -356,15 +360,16 @@ fn limits(file: &Conntrack) -> anyhow::Result<Limits> {
     })
 }
 
-/// There is one mode. Who asks for another would get other rules than the ones that are looked for.
-fn mode(text: &str) -> anyhow::Result<()> {
+/// The mode by its name. Who asks for one that there is not would get other rules than the ones that are looked for.
+fn mode(text: &str, localhost_node_ports: Option<bool>, tcp_be_liberal: bool) -> anyhow::Result<Mode> {
     match text {
-        "" | "nftables" => Ok(()),
+        "" | "nftables" => Ok(Mode::Nftables),
         "iptables" => {
-            bail!("the proxy mode iptables is not available: this proxy writes nftables rules; leave the mode out")
+            let localhost_node_ports = localhost_node_ports.unwrap_or(true);
+            Ok(Mode::Iptables(iptables::Settings { localhost_node_ports, tcp_be_liberal }))
         }
         "ipvs" => bail!("the proxy mode ipvs is not available, and Kubernetes itself gives it up; leave the mode out"),
-        other => bail!("{other:?} is no proxy mode; there is nftables"),
+        other => bail!("{other:?} is no proxy mode; there are nftables and iptables"),
     }
 }
 
@@ -475,7 +480,12 @@ mod tests {
         refused("nodePortAddresses", "nodePortAddresses: [x]", "no range of addresses");
         refused("detectLocalMode", "detectLocalMode: BridgeInterface", "is no name of an interface");
         refused("detectLocalMode", "detectLocalMode: Guess", "is no way to know local traffic");
-        refused("mode", "mode: iptables", "iptables is not available");
+        assert_eq!(good("mode", "mode: nftables").mode, Mode::Nftables);
+        assert_eq!(good("mode", "mode: iptables").mode, Mode::Iptables(iptables::Settings::default()));
+        let chosen = KUBEADM
+            .replace("mode: \"\"\n", "mode: iptables\n")
+            .replace("localhostNodePorts: null", "localhostNodePorts: false");
+        assert!(matches!(read(&chosen).unwrap().mode, Mode::Iptables(settings) if !settings.localhost_node_ports));
         refused("mode", "mode: ipvs", "ipvs is not available");
         refused("mode", "mode: userspace", "is no proxy mode");
         refused("mode", "modes: nftables", "modes");

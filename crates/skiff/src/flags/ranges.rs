@@ -3,7 +3,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::IpNet;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranges(Vec<IpNet>);
@@ -29,10 +29,6 @@ impl Ranges {
 
     pub fn first(&self) -> IpNet {
         self.0[0]
-    }
-
-    pub fn v4(&self) -> Option<Ipv4Net> {
-        self.0.iter().find_map(|range| if let IpNet::V4(range) = range { Some(*range) } else { None })
     }
 
     /// Whether there is a range of the address' family.

@@ -1,6 +1,6 @@
 //! The further nodes join the cluster of the process that starts them: with a token of theirs, over the network between them.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, net::IpAddr};
 
 use anyhow::Context;
 use api::rules::bootstrap_token::{self, End};
@@ -47,14 +47,14 @@ pub async fn all(
         client::rest::found(nodes.delete(&sibling.name(&first), DeleteOptions::default()).await)
             .context("cannot delete a node that is no more")?;
     }
-    let Some(meeting) = siblings.meeting else { return Ok(()) };
+    let Some(meeting) = &siblings.meeting else { return Ok(()) };
     let secrets: Api<Secret> = Api::namespaced(client.clone(), bootstrap_token::NAMESPACE);
     let end = Timestamp::from_second(clock::now_seconds().as_second() + TOKEN_SECONDS)?;
     let token = token::issue(&secrets, End::At(end)).await.context("cannot make a token for the other nodes")?;
     for sibling in &siblings.all {
         let name = sibling.name(&first);
         let orders = Orders {
-            args: args(sibling, meeting, options, cluster, &name),
+            args: args(sibling, meeting, options, cluster, &name)?,
             sibling: sibling.clone(),
             name: name.clone(),
             token: format!("{}.{}", token.id, token.secret),
@@ -68,7 +68,14 @@ pub async fn all(
 }
 
 /// The agent's command line: what makes it this node, and the flags that all nodes of the machine have alike.
-fn args(sibling: &Sibling, meeting: Meeting, options: &Up, cluster: &Layout, name: &str) -> Vec<OsString> {
+fn args(
+    sibling: &Sibling,
+    meeting: &Meeting,
+    options: &Up,
+    cluster: &Layout,
+    name: &str,
+) -> anyhow::Result<Vec<OsString>> {
+    let server = server_address(options, &meeting.addresses(1))?;
     let (node, common) = (&options.node, &options.common);
     let mut args = vec![OsString::from("agent")];
     let mut flag = |name: &str, value: OsString| {
@@ -79,9 +86,9 @@ fn args(sibling: &Sibling, meeting: Meeting, options: &Up, cluster: &Layout, nam
     flag("data-dir", sibling.layout.root.clone().into());
     flag("network-namespace", sibling.layout.network_namespace().into());
     flag("node-name", name.into());
-    flag("node-ip", meeting.address(sibling.number).to_string().into());
+    flag("node-ip", texts(&meeting.addresses(sibling.number)).into());
     flag("cgroup-root", sibling.cgroup().into());
-    flag("server", server_address(options, meeting.address(1)).into());
+    flag("server", server.into());
     flag("certificate-authority", cluster.pki().join("ca.crt").into());
     flag("kubelet-port", node.kubelet_port.to_string().into());
     flag("dns-port", node.dns_port.to_string().into());
@@ -112,5 +119,10 @@ fn args(sibling: &Sibling, meeting: Meeting, options: &Up, cluster: &Layout, nam
     flag("log", common.log.clone().into());
     flag("log-format", common.log_format.clone().into());
     flag("v", common.verbosity.to_string().into());
-    args
+    Ok(args)
+}
+
+/// Addresses as one flag takes them.
+fn texts(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",")
 }

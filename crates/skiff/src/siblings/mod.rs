@@ -5,21 +5,13 @@ pub mod end;
 pub mod join;
 pub mod process;
 
-use std::{fs, net::Ipv4Addr, path::Path};
+use std::{fs, net::IpAddr, path::Path};
 
 use anyhow::{Context, bail};
 use files::modes;
-use ipnet::Ipv4Net;
 use network::local_nodes::{self, Meeting};
 
-use crate::{
-    flags::{
-        options::{ControlPlane, Up},
-        ranges::Ranges,
-    },
-    holder,
-    layout::Layout,
-};
+use crate::{flags::options::Up, holder, layout::Layout};
 
 /// A further node of this machine.
 #[derive(Debug, Clone)]
@@ -63,12 +55,6 @@ pub struct Siblings {
     pub meeting: Option<Meeting>,
 }
 
-/// The ranges of Pods and Services, where they are of IPv4 and there are no others.
-fn four(server: &ControlPlane) -> Option<(Ipv4Net, Ipv4Net)> {
-    let only = |ranges: &Ranges| ranges.v4().filter(|_| ranges.all().len() == 1);
-    Some((only(&server.cluster_cidr)?, only(&server.service_cluster_ip_range)?))
-}
-
 /// Says what does not go with several nodes.
 pub fn check(options: &Up) -> anyhow::Result<()> {
     if options.nodes == 1 {
@@ -87,19 +73,22 @@ pub fn check(options: &Up) -> anyhow::Result<()> {
             server.bind_address
         );
     }
+    if !server.bind_address.is_unspecified() && !server.cluster_cidr.has_family_of(server.bind_address) {
+        bail!(
+            "the other nodes have no address of the family of --bind-address {}; choose another, or --nodes 1",
+            server.bind_address
+        );
+    }
     if !server.runs("network") {
         return Ok(());
     }
-    // Each node takes a /24 of the Pods' addresses.
-    let Some(cluster) = four(server) else {
-        bail!(
-            "--nodes {} gives the nodes addresses of IPv4; give --cluster-cidr and --service-cluster-ip-range of IPv4 alone",
-            options.nodes
-        );
-    };
-    let ranges = 1_u32 << 24_u8.saturating_sub(cluster.0.prefix_len()).min(16);
-    if u32::from(options.nodes) > ranges {
-        bail!("--cluster-cidr {} has room for {ranges} nodes, not for {}", server.cluster_cidr, options.nodes);
+    // Each node takes a part of the Pods' addresses of each family.
+    for cluster in server.cluster_cidr.all() {
+        let of_node = if cluster.addr().is_ipv4() { 24_u8 } else { 64 };
+        let ranges = 1_u32 << of_node.saturating_sub(cluster.prefix_len()).min(16);
+        if u32::from(options.nodes) > ranges {
+            bail!("--cluster-cidr {cluster} has room for {ranges} nodes, not for {}", options.nodes);
+        }
     }
     Ok(())
 }
@@ -126,35 +115,41 @@ pub async fn prepare(options: &mut Up, layout: &Layout) -> anyhow::Result<Siblin
             return Err(error);
         }
     };
-    let own = meeting.address(1);
-    options.node.node_ip = vec![own.into()];
-    options.control_plane.tls_san.push(own.to_string());
+    let own = meeting.addresses(1);
+    options.control_plane.tls_san.extend(own.iter().map(IpAddr::to_string));
+    options.node.node_ip = own;
     Ok(Siblings { all, gone, meeting: Some(meeting) })
 }
 
 async fn wire(options: &Up, layout: &Layout, all: &[Sibling]) -> anyhow::Result<Meeting> {
     modes::folder(&layout.siblings(), modes::PRIVATE_FOLDER).context("cannot make the folder of the other nodes")?;
-    let (cluster, services) = four(&options.control_plane).context("the nodes of one machine need ranges of IPv4")?;
-    let meeting =
-        local_nodes::meet(cluster, services).await.context("cannot make the network of this machine's nodes")?;
+    let server = &options.control_plane;
+    let meeting = local_nodes::meet(server.cluster_cidr.all(), server.service_cluster_ip_range.all());
+    let meeting = meeting.await.context("cannot make the network of this machine's nodes")?;
     for sibling in all {
         sibling.layout.open()?;
         // One that outlived its parent by a moment would hold the folder.
         holder::end(&sibling.layout).await?;
         let run = sibling.layout.run();
         modes::folder(&run, modes::PRIVATE_FOLDER).with_context(|| format!("cannot make {}", run.display()))?;
-        local_nodes::join(&sibling.layout.network_namespace(), sibling.number, meeting)
+        local_nodes::join(&sibling.layout.network_namespace(), sibling.number, &meeting)
             .await
             .with_context(|| format!("cannot make the network of node {}", sibling.number))?;
     }
     Ok(meeting)
 }
 
-/// Where the other nodes reach the API server.
-fn server_address(options: &Up, own: Ipv4Addr) -> String {
-    let bind = options.control_plane.bind_address;
-    let host = if bind.is_unspecified() { own.into() } else { bind };
-    format!("https://{}", std::net::SocketAddr::new(host, options.control_plane.secure_port))
+/// Where the other nodes reach the API server: at the machine's address of the family of Services, which it listens at.
+fn server_address(options: &Up, own: &[IpAddr]) -> anyhow::Result<String> {
+    let server = &options.control_plane;
+    let host = if server.bind_address.is_unspecified() {
+        let wanted = server.service_cluster_ip_range.first().addr().is_ipv4();
+        let found = own.iter().copied().find(|address| address.is_ipv4() == wanted);
+        found.context("this machine has no address of the family of --service-cluster-ip-range")?
+    } else {
+        server.bind_address
+    };
+    Ok(format!("https://{}", std::net::SocketAddr::new(host, server.secure_port)))
 }
 
 /// Enters the namespace of a node, before any thread is started.
@@ -193,11 +188,17 @@ mod tests {
         check(&["--nodes=2", "--node-ip=10.0.0.1"], Err("leave --node-ip out"));
         check(&["--nodes=2", "--bind-address=::1"], Err("cannot reach the API server at ::1"));
         check(&["--nodes=2", "--bind-address=::"], Ok(()));
+        check(
+            &["--nodes=2", "--bind-address=10.0.0.7", "--cluster-cidr=fd00::/56"],
+            Err("of the family of --bind-address"),
+        );
         check(&["--nodes=2", "--container-runtime-endpoint=unix:///x"], Err("an engine for each node"));
         check(&["--nodes=4", "--cluster-cidr=10.0.0.0/22"], Ok(()));
         check(&["--nodes=5", "--cluster-cidr=10.0.0.0/22"], Err("has room for 4 nodes, not for 5"));
         check(&["--nodes=5", "--cluster-cidr=10.0.0.0/22", "--disable=network"], Ok(()));
-        check(&["--nodes=2", "--cluster-cidr=10.0.0.0/22,fd00::/60"], Err("gives the nodes addresses of IPv4"));
+        check(&["--nodes=4", "--cluster-cidr=10.0.0.0/22,fd00::/60"], Ok(()));
+        check(&["--nodes=3", "--cluster-cidr=fd00::/63"], Err("fd00::/63 has room for 2 nodes, not for 3"));
+        check(&["--nodes=5", "--cluster-cidr=fd00::/56,10.0.0.0/22"], Err("10.0.0.0/22 has room for 4 nodes"));
     }
 
     #[test]
@@ -214,9 +215,13 @@ mod tests {
 
     #[test]
     fn the_others_come_to_where_the_server_listens() {
-        let own = Ipv4Addr::new(192, 168, 254, 1);
-        assert_eq!(server_address(&up(&[]), own), "https://192.168.254.1:6443");
-        let options = up(&["--bind-address=10.0.0.7", "--secure-port=7443"]);
-        assert_eq!(server_address(&options, own), "https://10.0.0.7:7443");
+        let own: Vec<IpAddr> = ["192.168.254.1", "fd00::1"].map(|text| text.parse().unwrap()).to_vec();
+        let check = |flags: &[&str], expected: &str| {
+            assert_eq!(server_address(&up(flags), &own).unwrap(), expected, "{flags:?}");
+        };
+        check(&[], "https://192.168.254.1:6443");
+        check(&["--bind-address=10.0.0.7", "--secure-port=7443"], "https://10.0.0.7:7443");
+        check(&["--service-cluster-ip-range=fd00:96::/112,10.96.0.0/16"], "https://[fd00::1]:6443");
+        assert!(server_address(&up(&["--service-cluster-ip-range=fd00:96::/112"]), &own[..1]).is_err());
     }
 }

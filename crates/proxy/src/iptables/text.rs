@@ -1,0 +1,257 @@
+//! The input of iptables-restore: the fixed chains, and changes of Services as lines. Pure.
+//!
+//! With `--noflush` a chain that is declared is made, or emptied where it is there. So one text brings a chain from anything to
+//! what it says, and a transaction holds whole chains.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
+
+use super::{
+    Settings,
+    rules::{MARK_MASQ, OWN_CHAINS},
+};
+use crate::{
+    item::{Item, Shared},
+    node::Node,
+    script::MASQUERADE_MARK,
+    table::{Change, Table},
+};
+
+const FILTER: &str = "filter";
+const NAT: &str = "nat";
+/// The tables, each with a chain by whose absence it is known that somebody emptied it.
+pub const TABLES: [&str; 3] = ["mangle", FILTER, NAT];
+pub const CANARY: &str = "KUBE-PROXY-CANARY";
+const POSTROUTING: &str = "KUBE-POSTROUTING";
+const FORWARD: &str = "KUBE-FORWARD";
+const FIREWALL: &str = "KUBE-FIREWALL";
+
+const ALL_SHARED: [Shared; 6] = [
+    Shared::Services,
+    Shared::NodePorts,
+    Shared::Firewall,
+    Shared::Refused,
+    Shared::RefusedOutside,
+    Shared::HealthPorts,
+];
+
+/// The table and the chain of what Services share.
+fn place(shared: Shared) -> (&'static str, &'static str) {
+    match shared {
+        Shared::Services => (NAT, "KUBE-SERVICES"),
+        Shared::NodePorts => (NAT, "KUBE-NODEPORTS"),
+        Shared::Firewall => (FILTER, "KUBE-PROXY-FIREWALL"),
+        Shared::Refused => (FILTER, "KUBE-SERVICES"),
+        Shared::RefusedOutside => (FILTER, "KUBE-EXTERNAL-SERVICES"),
+        Shared::HealthPorts => (FILTER, "KUBE-NODEPORTS"),
+    }
+}
+
+/// The jumps from the kernel's own chains: table, chain, chain that is jumped to, condition.
+const JUMPS: [(&str, &str, &str, &str); 14] = [
+    (FILTER, "INPUT", "KUBE-EXTERNAL-SERVICES", NEW_FROM_OUTSIDE),
+    (FILTER, "FORWARD", "KUBE-EXTERNAL-SERVICES", NEW_FROM_OUTSIDE),
+    (FILTER, "INPUT", "KUBE-NODEPORTS", "-m comment --comment \"kubernetes health check service ports\""),
+    (FILTER, "FORWARD", "KUBE-SERVICES", NEW_TO_SERVICES),
+    (FILTER, "OUTPUT", "KUBE-SERVICES", NEW_TO_SERVICES),
+    (FILTER, "FORWARD", FORWARD, "-m comment --comment \"kubernetes forwarding rules\""),
+    (FILTER, "INPUT", "KUBE-PROXY-FIREWALL", NEW_TO_BALANCERS),
+    (FILTER, "OUTPUT", "KUBE-PROXY-FIREWALL", NEW_TO_BALANCERS),
+    (FILTER, "FORWARD", "KUBE-PROXY-FIREWALL", NEW_TO_BALANCERS),
+    (FILTER, "INPUT", FIREWALL, ""),
+    (FILTER, "OUTPUT", FIREWALL, ""),
+    (NAT, "OUTPUT", "KUBE-SERVICES", "-m comment --comment \"kubernetes service portals\""),
+    (NAT, "PREROUTING", "KUBE-SERVICES", "-m comment --comment \"kubernetes service portals\""),
+    (NAT, "POSTROUTING", POSTROUTING, "-m comment --comment \"kubernetes postrouting rules\""),
+];
+const NEW_FROM_OUTSIDE: &str =
+    "-m conntrack --ctstate NEW -m comment --comment \"kubernetes externally-visible service portals\"";
+const NEW_TO_SERVICES: &str = "-m conntrack --ctstate NEW -m comment --comment \"kubernetes service portals\"";
+const NEW_TO_BALANCERS: &str = "-m conntrack --ctstate NEW -m comment --comment \"kubernetes load balancer firewall\"";
+
+/// One table's part of the input.
+#[derive(Default)]
+struct Part {
+    declared: BTreeSet<String>,
+    lines: String,
+    leaving: BTreeSet<String>,
+}
+
+impl Part {
+    /// A whole chain.
+    fn chain<T: AsRef<str>>(&mut self, name: &str, lines: impl IntoIterator<Item = T>) {
+        self.declared.insert(name.to_owned());
+        for line in lines {
+            // Writing to a text cannot fail.
+            let _ = writeln!(self.lines, "-A {name} {}", line.as_ref());
+        }
+    }
+
+    /// A chain that goes. It is emptied first, as is every other one that could jump to it.
+    fn remove(&mut self, name: &str) {
+        self.declared.insert(name.to_owned());
+        self.leaving.insert(name.to_owned());
+    }
+
+    fn text(&self, table: &str) -> String {
+        let declared: String = self.declared.iter().map(|name| format!(":{name} - [0:0]\n")).collect();
+        let leaving: String = self.leaving.iter().map(|name| format!("-X {name}\n")).collect();
+        format!("*{table}\n{declared}{}{leaving}COMMIT\n", self.lines)
+    }
+}
+
+/// The parts of all tables that have one.
+#[derive(Default)]
+struct Parts(BTreeMap<&'static str, Part>);
+
+impl Parts {
+    fn of(&mut self, table: &'static str) -> &mut Part {
+        self.0.entry(table).or_default()
+    }
+
+    fn text(&self) -> String {
+        self.0.iter().map(|(table, part)| part.text(table)).collect()
+    }
+
+    /// A whole chain of those that Services share, with what stands at its end.
+    fn shared(&mut self, shared: Shared, table: &Table, node: &Node, settings: Settings) {
+        let (place, chain) = place(shared);
+        let last = if shared == Shared::Services { node_ports(node, settings) } else { Vec::new() };
+        self.of(place).chain(chain, table.lines(shared).into_iter().chain(last));
+    }
+}
+
+/// The lines at the end of the Services' chain, which lead to the node's ports.
+fn node_ports(node: &Node, settings: Settings) -> Vec<String> {
+    let comment =
+        "-m comment --comment \"kubernetes service nodeports; NOTE: this must be the last rule in this chain\"";
+    let local = "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS";
+    let apart = if settings.at_loopback(node) { String::new() } else { format!("! -d {} ", node.family.loopback()) };
+    match &node.node_ports {
+        None => vec![format!("{comment} {apart}{local}")],
+        Some(ranges) => ranges.iter().map(|range| format!("{comment} -d {range} {local}")).collect(),
+    }
+}
+
+/// The text that writes the changes of Services, and of the shared chains those that have a changed line. Nothing, where
+/// nothing changed.
+pub fn partial(changes: &[Change], table: &Table, node: &Node, settings: Settings) -> String {
+    let (mut parts, mut touched) = (Parts::default(), BTreeSet::new());
+    for change in changes {
+        match (&change.item, &change.now) {
+            (Item::Chain(name), Some(lines)) => parts.of(NAT).chain(name, lines.lines()),
+            (Item::Chain(name), None) => parts.of(NAT).remove(name),
+            (Item::Line(shared, _), _) => {
+                touched.insert(*shared);
+            }
+            // Of the other writer.
+            (Item::Set(_) | Item::Element(..), _) => {}
+        }
+    }
+    for shared in touched {
+        parts.shared(shared, table, node, settings);
+    }
+    parts.text()
+}
+
+/// The text that writes everything, whatever was there before: `saved` is what iptables-save says of the tables.
+pub fn everything(saved: &str, all: &[Change], table: &Table, node: &Node, settings: Settings) -> String {
+    let mut parts = Parts::default();
+    for table in TABLES {
+        parts.of(table).chain::<&str>(CANARY, []);
+    }
+    for (table, parent, chain, condition) in missing(saved) {
+        let condition = if condition.is_empty() { String::new() } else { format!("{condition} ") };
+        let _ = writeln!(parts.of(table).lines, "-I {parent} {condition}-j {chain}");
+    }
+    fixed(&mut parts, node, settings);
+    for shared in ALL_SHARED {
+        parts.shared(shared, table, node, settings);
+    }
+    let mut left: BTreeSet<&str> = chains(saved, NAT).filter(|name| is_own(name)).collect();
+    for change in all {
+        if let (Item::Chain(name), Some(lines)) = (&change.item, &change.now) {
+            left.remove(name.as_str());
+            parts.of(NAT).chain(name, lines.lines());
+        }
+    }
+    for name in left {
+        parts.of(NAT).remove(name);
+    }
+    parts.text()
+}
+
+/// The chains that no Service changes.
+fn fixed(parts: &mut Parts, node: &Node, settings: Settings) {
+    let mark = MASQUERADE_MARK;
+    let invalid = (!settings.tcp_be_liberal).then(|| "-m conntrack --ctstate INVALID -j DROP".to_owned());
+    let passed = [
+        format!("-m comment --comment \"kubernetes forwarding rules\" -m mark --mark {mark}/{mark} -j ACCEPT"),
+        "-m comment --comment \"kubernetes forwarding conntrack rule\" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+            .to_owned(),
+    ];
+    parts.of(FILTER).chain(FORWARD, invalid.into_iter().chain(passed));
+    // What `route_localnet` lets in for node ports must not reach what listens at loopback addresses.
+    let loopback = "-m comment --comment \"block incoming localnet connections\" -d 127.0.0.0/8 ! -s 127.0.0.0/8 \
+         -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP";
+    parts.of(FILTER).chain(FIREWALL, settings.at_loopback(node).then_some(loopback));
+    parts.of(NAT).chain(MARK_MASQ, [format!("-j MARK --or-mark {mark}")]);
+    let postrouting = [
+        format!("-m mark ! --mark {mark}/{mark} -j RETURN"),
+        format!("-j MARK --xor-mark {mark}"),
+        "-m comment --comment \"kubernetes service traffic requiring SNAT\" -j MASQUERADE --random-fully".to_owned(),
+    ];
+    parts.of(NAT).chain(POSTROUTING, postrouting);
+}
+
+/// The text that removes all of it; nothing where nothing of it is there.
+pub fn nothing(saved: &str) -> String {
+    let mut parts = Parts::default();
+    for (table, parent, chain, condition) in JUMPS {
+        if lines(saved, table).any(|line| is_jump(line, parent, chain)) {
+            let condition = if condition.is_empty() { String::new() } else { format!("{condition} ") };
+            let _ = writeln!(parts.of(table).lines, "-D {parent} {condition}-j {chain}");
+        }
+    }
+    let fixed: BTreeSet<&str> = ALL_SHARED.map(|shared| place(shared).1).into_iter().collect();
+    for table in TABLES {
+        for name in chains(saved, table) {
+            let ours = [CANARY, POSTROUTING, FORWARD, FIREWALL, MARK_MASQ].contains(&name);
+            if ours || fixed.contains(name) || is_own(name) {
+                parts.of(table).remove(name);
+            }
+        }
+    }
+    parts.text()
+}
+
+fn is_own(chain: &str) -> bool {
+    OWN_CHAINS.iter().any(|beginning| chain.starts_with(beginning))
+}
+
+/// The lines of a table in what iptables-save says.
+fn lines<'a>(saved: &'a str, table: &str) -> impl Iterator<Item = &'a str> {
+    let mut inside = false;
+    saved.lines().filter(move |line| {
+        if let Some(name) = line.strip_prefix('*') {
+            inside = name == table;
+        }
+        inside
+    })
+}
+
+fn chains<'a>(saved: &'a str, table: &str) -> impl Iterator<Item = &'a str> {
+    lines(saved, table).filter_map(|line| line.strip_prefix(':')?.split(' ').next())
+}
+
+fn is_jump(line: &str, parent: &str, chain: &str) -> bool {
+    let rest = line.strip_prefix("-A ").and_then(|rest| rest.strip_prefix(parent));
+    rest.is_some_and(|rest| rest.starts_with(' ') && rest.ends_with(&format!(" -j {chain}")))
+}
+
+/// The jumps that are not there.
+fn missing(saved: &str) -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
+    JUMPS.into_iter().filter(|(table, parent, chain, _)| !lines(saved, table).any(|line| is_jump(line, parent, chain)))
+}
