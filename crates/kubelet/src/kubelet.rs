@@ -22,6 +22,7 @@ use crate::{
     error::Error,
     events::Events,
     eviction::pressure::Pressures,
+    local::LocalVolumes,
     node::{capacity, cgroup::Cgroups, machine::Machine, reserved},
     pod::{
         probes::counts::ProbeCounts,
@@ -92,6 +93,8 @@ pub struct Kubelet {
     pub claims: Arc<Claims>,
     /// The CSI drivers of the node.
     pub csi: Arc<Csi>,
+    /// The volumes that this node makes itself.
+    pub local: LocalVolumes,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
     /// The figures of its work.
@@ -144,6 +147,7 @@ impl Kubelet {
             pods: PodWorkers::default(),
             devices: Devices::new(&config.root_dir),
             csi,
+            local: LocalVolumes::new(config.local_volumes.clone()),
             volume_usages: VolumeUsages::default(),
             figures,
             probe_counts: ProbeCounts::default(),
@@ -220,6 +224,7 @@ impl Kubelet {
             sources: self.sources.clone(),
             mounter: self.host.mounter.clone(),
             csi: self.csi.clone(),
+            local: self.local.clone(),
             figures: self.figures.clone(),
         }
     }

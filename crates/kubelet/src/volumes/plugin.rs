@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     counted::Figures,
     csi::Csi,
+    local::LocalVolumes,
     pod::spec::downward::Facts,
     volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, sources::Sources},
 };
@@ -22,6 +23,7 @@ pub struct Means {
     pub sources: Arc<dyn Sources>,
     pub mounter: Arc<dyn Mounter>,
     pub csi: Arc<Csi>,
+    pub local: LocalVolumes,
     pub figures: Arc<Figures>,
 }
 

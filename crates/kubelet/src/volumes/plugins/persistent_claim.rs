@@ -53,8 +53,14 @@ impl Plugin for PersistentClaim {
                 return csi::mount(request, volume).await;
             }
             let (group, by_root) = (request.fs_group(), group::is_by_root(pod));
-            let mounted =
-                blocking(move || if is_device { device(&persistent) } else { mount(&persistent, group, by_root) });
+            let local = means.local.clone();
+            let mounted = blocking(move || {
+                if is_device {
+                    return device(&persistent);
+                }
+                local.make(&persistent)?;
+                mount(&persistent, group, by_root)
+            });
             mounted.await.map(|mounted| Mounted { read_only, ..mounted })
         })
     }
