@@ -40,6 +40,7 @@ use crate::{
         folder::PodFolder,
         mounter::{self, Mounter},
         plugin::Means,
+        remote::Remote,
         sources::ApiSources,
     },
 };
@@ -95,6 +96,8 @@ pub struct Kubelet {
     pub csi: Arc<Csi>,
     /// The volumes that this node makes itself.
     pub local: LocalVolumes,
+    /// The ways of the machine to volumes on servers.
+    pub remote: Arc<Remote>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
     /// The figures of its work.
@@ -148,6 +151,7 @@ impl Kubelet {
             devices: Devices::new(&config.root_dir),
             csi,
             local: LocalVolumes::new(config.local_volumes.clone()),
+            remote: Arc::new(Remote::of_this_machine()),
             volume_usages: VolumeUsages::default(),
             figures,
             probe_counts: ProbeCounts::default(),
@@ -225,6 +229,7 @@ impl Kubelet {
             mounter: self.host.mounter.clone(),
             csi: self.csi.clone(),
             local: self.local.clone(),
+            remote: self.remote.clone(),
             figures: self.figures.clone(),
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     csi::Csi,
     local::LocalVolumes,
     pod::spec::downward::Facts,
-    volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, sources::Sources},
+    volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, remote::Remote, sources::Sources},
 };
 
 /// The means of all plugins, whichever volume it is.
@@ -24,6 +24,7 @@ pub struct Means {
     pub mounter: Arc<dyn Mounter>,
     pub csi: Arc<Csi>,
     pub local: LocalVolumes,
+    pub remote: Arc<Remote>,
     pub figures: Arc<Figures>,
 }
 
@@ -69,6 +70,7 @@ pub struct Unmount<'a> {
     /// `None` when the kubelet ended before mounting was over: then anything from nothing to all of it may be there.
     pub mounted: Option<&'a Mounted>,
     pub mounter: &'a Arc<dyn Mounter>,
+    pub remote: &'a Remote,
 }
 
 /// An object whose changes a volume shows.
