@@ -49,6 +49,7 @@ run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
 run "cluster DNS" ./dns.sh
 run "volumes" ./volumes.sh
+run "local storage" ./local-storage.sh
 run "devices" ./devices.sh
 run "CSI drivers" ./csi.sh
 run "certificates of Pods" ./certificates.sh

@@ -3,7 +3,8 @@
 # they may, volumes that are released, and what is said while nothing is there yet.
 . "$(dirname "$0")/cluster.sh"
 
-"$SKIFF" "${UP[@]}" >/dev/null
+# Its volumes are made by hand: the class of local volumes, which is the default otherwise, would give claims some.
+"$SKIFF" "${UP[@]}" --disable local-storage >/dev/null
 NODE=$(k get node -o 'jsonpath={.items[0].metadata.name}')
 k apply -f "$(dirname "$0")/volumes.yaml" >/dev/null
 

@@ -41,7 +41,7 @@ use crate::{
     service_cidr::ServiceRanges,
     storage::{
         attach_detach::AttachDetach, attributes_class_protection::AttributesClassProtection, binder,
-        claim_protection::ClaimProtection, ephemeral::EphemeralVolumes, expansion::Expansion,
+        claim_protection::ClaimProtection, ephemeral::EphemeralVolumes, expansion::Expansion, local,
         volume_protection::VolumeProtection,
     },
     storage_migration::StorageMigrations,
@@ -182,6 +182,7 @@ const COMPONENTS: &[(&str, &str)] = &[
     (binder::NAME, "persistentvolume-controller"),
     (EphemeralVolumes::NAME, "ephemeral_volume"),
     (Expansion::NAME, "volume_expand"),
+    (local::NAME, api::rules::local_volume::PROVISIONER),
     (devices::NAME, "resource_claim"),
     (garbage::NAME, garbage::NAME),
 ];
@@ -272,6 +273,7 @@ const ALL: &[Entry] = &[
     }),
     entry::<ClaimProtection>("pvc-protection-controller", |s, _| start(ClaimProtection, s)),
     entry::<VolumeProtection>("pv-protection-controller", |s, _| start(VolumeProtection, s)),
+    Entry { name: local::NAME, account: local::ACCOUNT, start: |s, _| Box::pin(local::run(s)), gate: None },
     entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),
     Entry {
         name: devices::NAME,
@@ -403,8 +405,9 @@ mod tests {
         validatingadmissionpolicy-status-controller taint-eviction-controller service-cidr-controller \
         storage-version-migrator-controller selinux-warning-controller";
 
-    /// Not upstream's: the requests that `skiff` itself makes for its nodes are approved.
-    const OWN: &[&str] = &["kubelet-serving-approving-controller"];
+    /// Not upstream's: the requests that `skiff` itself makes for its nodes are approved, and folders of nodes are made for
+    /// claims.
+    const OWN: &[&str] = &["kubelet-serving-approving-controller", "local-volume-provisioner-controller"];
 
     #[test]
     fn every_controller_of_upstream_runs_or_is_listed_with_its_reason() {

@@ -37,6 +37,8 @@ pub struct Config {
     pub root_dir: PathBuf,
     /// Container logs, as `/var/log/pods` is upstream.
     pub log_dir: PathBuf,
+    /// The volumes that the node makes for claims; it makes none when absent.
+    pub local_volumes: Option<PathBuf>,
     pub client: Client,
     pub runtime: Arc<dyn Runtime>,
     pub cluster_dns: Vec<String>,

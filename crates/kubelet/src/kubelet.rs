@@ -23,6 +23,7 @@ use crate::{
     events::Events,
     eviction::pressure::Pressures,
     images::Images,
+    local::LocalVolumes,
     node::{capacity, cgroup::Cgroups, machine::Machine, reserved},
     pod::{
         probes::counts::ProbeCounts,
@@ -40,6 +41,7 @@ use crate::{
         folder::PodFolder,
         mounter::{self, Mounter},
         plugin::Means,
+        remote::Remote,
         sources::ApiSources,
     },
 };
@@ -94,6 +96,10 @@ pub struct Kubelet {
     pub claims: Arc<Claims>,
     /// The CSI drivers of the node.
     pub csi: Arc<Csi>,
+    /// The volumes that this node makes itself.
+    pub local: LocalVolumes,
+    /// The ways of the machine to volumes on servers.
+    pub remote: Arc<Remote>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
     /// The figures of its work.
@@ -148,6 +154,8 @@ impl Kubelet {
             pods: PodWorkers::default(),
             devices: Devices::new(&config.root_dir),
             csi,
+            local: LocalVolumes::new(config.local_volumes.clone()),
+            remote: Arc::new(Remote::of_this_machine()),
             volume_usages: VolumeUsages::default(),
             figures,
             probe_counts: ProbeCounts::default(),
@@ -224,6 +232,8 @@ impl Kubelet {
             sources: self.sources.clone(),
             mounter: self.host.mounter.clone(),
             csi: self.csi.clone(),
+            local: self.local.clone(),
+            remote: self.remote.clone(),
             figures: self.figures.clone(),
         }
     }

@@ -18,6 +18,7 @@ mod events;
 pub mod eviction;
 mod images;
 mod kubelet;
+mod local;
 pub mod node;
 mod plugins;
 pub mod pod;
@@ -87,6 +88,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
         () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
         () = server::pod_resources::serve(kubelet.clone()), if kubelet.host.plugins => {}
+        () = local::report::run(kubelet.clone()) => {}
         () = kubelet.csi.clone().sweep(), if kubelet.host.plugins => {}
         () = kubelet.csi.clone().follow_sizes(), if kubelet.host.plugins => {}
         () = registry::run(plugin_folder, sorts::all(&kubelet)), if kubelet.host.plugins => {}

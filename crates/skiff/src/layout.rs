@@ -59,6 +59,11 @@ impl Layout {
         self.root.join("kubelet")
     }
 
+    /// The volumes that the node makes for claims. They are no part of the kubelet's folder, since they outlive it.
+    pub fn local_volumes(&self) -> PathBuf {
+        self.root.join("local-volumes")
+    }
+
     pub fn pod_logs(&self) -> PathBuf {
         self.root.join("logs")
     }

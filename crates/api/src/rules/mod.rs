@@ -13,6 +13,7 @@ pub mod host_port;
 pub mod image;
 pub mod indexes;
 pub mod ip;
+pub mod local_volume;
 pub mod metrics_text;
 pub mod node_affinity;
 pub(crate) mod node_label;

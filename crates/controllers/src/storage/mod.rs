@@ -6,6 +6,7 @@ pub mod binder;
 pub mod claim_protection;
 pub mod ephemeral;
 pub mod expansion;
+pub mod local;
 pub mod volume_protection;
 
 use client::Kind;

@@ -99,7 +99,9 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
         }
     }
     let folder = kubelet.pod_folder(uid);
-    if let Err(error) = volumes::unmount(&folder, &kubelet.host.mounter, &kubelet.csi, &kubelet.figures).await {
+    if let Err(error) =
+        volumes::unmount(&folder, &kubelet.host.mounter, (&kubelet.csi, &kubelet.remote), &kubelet.figures).await
+    {
         tracing::warn!(folder = %folder.path().display(), %error, "an orphaned folder stays");
     }
     for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {

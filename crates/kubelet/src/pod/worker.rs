@@ -511,8 +511,8 @@ impl Worker {
             return false;
         }
         let folder = self.kubelet.pod_folder(desired.uid());
-        let Kubelet { host, csi, figures, .. } = &*self.kubelet;
-        if let Err(error) = volumes::unmount(&folder, &host.mounter, csi, figures).await {
+        let Kubelet { host, csi, remote, figures, .. } = &*self.kubelet;
+        if let Err(error) = volumes::unmount(&folder, &host.mounter, (csi, remote), figures).await {
             tracing::warn!(pod = desired.full_name(), %error, "the Pod's folder could not be removed");
             clock::sleep(act::mount_wait(self.failed_unmounts)).await;
             self.failed_unmounts += 1;

@@ -171,6 +171,7 @@ impl World {
             second_node_ip: None,
             root_dir: self.path("kubelet"),
             log_dir: self.path("logs"),
+            local_volumes: None,
             client,
             runtime: Arc::new(self.engine.clone()),
             cluster_dns: Vec::new(),

@@ -16,6 +16,7 @@ pub mod mounter;
 pub mod pem;
 pub mod plugin;
 pub mod plugins;
+pub mod remote;
 pub mod sources;
 pub mod state;
 pub mod sub_path;
@@ -32,6 +33,7 @@ use self::{
     mounter::Mounter,
     plugin::{Followed, Means, Mounted, Plugin, Request, Unmount},
     plugins::PLUGINS,
+    remote::Remote,
     state::{Record, State},
 };
 use crate::{counted::Figures, csi::Csi};
@@ -77,7 +79,7 @@ async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, Volume
     let name = &request.volume.name;
     let Some(plugin) = plugin_of(request.volume) else {
         return Err(VolumeError::Unsupported(format!(
-            "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath, persistentVolumeClaim, ephemeral, csi"
+            "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath, nfs, iscsi, persistentVolumeClaim, ephemeral, csi"
         )));
     };
     let held = request.held.clone();
@@ -119,7 +121,7 @@ pub async fn mounted(pod: &Pod, folder: &PodFolder) -> Option<MountedVolumes> {
 pub async fn unmount(
     folder: &PodFolder,
     mounter: &Arc<dyn Mounter>,
-    csi: &Csi,
+    (csi, remote): (&Csi, &Remote),
     figures: &Figures,
 ) -> Result<(), VolumeError> {
     directory::remove(folder.sub_paths(), mounter.clone()).await?;
@@ -131,7 +133,7 @@ pub async fn unmount(
         if let Some(plugin) = PLUGINS.iter().find(|plugin| plugin.name() == record.plugin) {
             let mounted = record.mounted.as_ref();
             let begun = Instant::now();
-            let unmounted = plugin.unmount(&Unmount { folder, volume, mounted, mounter }).await;
+            let unmounted = plugin.unmount(&Unmount { folder, volume, mounted, mounter, remote }).await;
             figures.storage(plugin.name(), "volume_unmount", unmounted.is_ok(), begun.elapsed());
             unmounted?;
         }

@@ -12,6 +12,8 @@ pub trait Mounter: Send + Sync {
     fn in_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()>;
     /// Lets `target` show what is at `source`.
     fn bind(&self, source: &Path, target: &Path) -> io::Result<()>;
+    /// Whether something is mounted at this very path. What is mounted there is not asked: its server may not answer.
+    fn is_mounted(&self, path: &Path) -> bool;
     /// Unmounts what is mounted at and below a path.
     fn unmount(&self, path: &Path) -> io::Result<()>;
 }
@@ -42,6 +44,12 @@ impl Mounter for Kernel {
         Ok(mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
     }
 
+    fn is_mounted(&self, path: &Path) -> bool {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return false };
+        let real = parent.canonicalize().unwrap_or_else(|_| parent.to_owned()).join(name);
+        files::mounts::below(parent).contains(&real)
+    }
+
     fn unmount(&self, path: &Path) -> io::Result<()> {
         for point in files::mounts::at_and_below(path) {
             let failed =
@@ -62,6 +70,10 @@ impl Mounter for Nothing {
 
     fn bind(&self, _: &Path, _: &Path) -> io::Result<()> {
         Ok(())
+    }
+
+    fn is_mounted(&self, _: &Path) -> bool {
+        false
     }
 
     fn unmount(&self, _: &Path) -> io::Result<()> {
@@ -92,6 +104,10 @@ impl Mounter for Recorded {
     fn bind(&self, _: &Path, target: &Path) -> io::Result<()> {
         self.0.lock().insert(target.to_owned());
         Ok(())
+    }
+
+    fn is_mounted(&self, path: &Path) -> bool {
+        self.0.lock().contains(path)
     }
 
     fn unmount(&self, path: &Path) -> io::Result<()> {

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     counted::Figures,
     csi::Csi,
+    local::LocalVolumes,
     pod::spec::downward::Facts,
-    volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, sources::Sources},
+    volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, remote::Remote, sources::Sources},
 };
 
 /// The means of all plugins, whichever volume it is.
@@ -22,6 +23,8 @@ pub struct Means {
     pub sources: Arc<dyn Sources>,
     pub mounter: Arc<dyn Mounter>,
     pub csi: Arc<Csi>,
+    pub local: LocalVolumes,
+    pub remote: Arc<Remote>,
     pub figures: Arc<Figures>,
 }
 
@@ -67,6 +70,7 @@ pub struct Unmount<'a> {
     /// `None` when the kubelet ended before mounting was over: then anything from nothing to all of it may be there.
     pub mounted: Option<&'a Mounted>,
     pub mounter: &'a Arc<dyn Mounter>,
+    pub remote: &'a Remote,
 }
 
 /// An object whose changes a volume shows.

@@ -4,7 +4,11 @@
 //! A volume is written down before its plugin begins to mount it, and the record goes with the Pod's folder, after all of its
 //! volumes were unmounted: there is never more mounted than the record says.
 
-use std::{collections::BTreeMap, fs, io, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use files::modes;
 use serde::{Deserialize, Serialize};
@@ -58,6 +62,13 @@ impl State {
         let text = serde_json::to_vec(&self.records).map_err(io::Error::from);
         text.and_then(|text| modes::replace(&self.at, modes::PRIVATE_FILE, text)).map_err(file_error(&self.at))
     }
+}
+
+/// The records of all volumes of all Pods whose folders are there.
+pub fn of_all_pods(kubelet_root: &Path) -> Vec<Record> {
+    let pods = fs::read_dir(kubelet_root.join("pods")).into_iter().flatten().flatten();
+    let uids = pods.filter_map(|entry| entry.file_name().into_string().ok());
+    uids.flat_map(|uid| State::read(&PodFolder::new(kubelet_root, &uid)).records.into_values()).collect()
 }
 
 #[cfg(test)]

@@ -431,6 +431,7 @@ fn kubelet_config(
         second_node_ip: cluster.addresses.get(1).copied(),
         root_dir: layout.kubelet(),
         log_dir: layout.pod_logs(),
+        local_volumes: Some(layout.local_volumes()),
         client: cluster.node_client.clone(),
         runtime: engine,
         cluster_dns: vec![cluster.settings.cluster_dns.to_string()],

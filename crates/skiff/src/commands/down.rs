@@ -47,7 +47,7 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
     })?;
     remove_files(&layout, options.keep_data)?;
     match options.keep_data {
-        true => println!("ended; the store and the keys are kept in {}", layout.root.display()),
+        true => println!("ended; the store, the keys and local volumes are kept in {}", layout.root.display()),
         false => println!("ended; nothing of it is left"),
     }
     Ok(ExitCode::SUCCESS)
@@ -76,8 +76,8 @@ pub async fn undo_start(layout: &Layout, node: &options::Node) {
 fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {
     runtime::containerd::unmount_below(&[&layout.root]);
     let kept = if keep_data {
-        let audit = layout.root.join("audit");
-        vec![layout.store(), layout.pki(), layout.images(), audit, layout.siblings(), layout.version_file()]
+        let (audit, local) = (layout.root.join("audit"), layout.local_volumes());
+        vec![layout.store(), layout.pki(), layout.images(), local, audit, layout.siblings(), layout.version_file()]
     } else {
         Vec::new()
     };

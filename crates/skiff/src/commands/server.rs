@@ -38,6 +38,7 @@ use crate::{
         at_rest::AtRest,
         audit, cluster_dns,
         fresh::Fresh,
+        local_storage,
         trust::{self, Clients},
         welcome,
     },
@@ -259,6 +260,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let url = format!("https://{}", SocketAddr::new(reached_at, options.secure_port));
     let authority = pki.authority.certificate().to_owned();
     tasks.spawn(welcome::run(own(), url, authority, welcome::Settings::of(options)));
+    if options.runs("local-storage") {
+        tasks.spawn(local_storage::run(own()));
+    }
     if options.runs("dns") {
         tasks.spawn(cluster_dns::run(own(), caches, options.cluster_dns()));
     }
@@ -287,7 +291,7 @@ fn token_signer(pki: &Pki) -> Option<TokenSigner> {
 
 async fn controllers(server: apiserver::Server, caches: Caches, options: ControlPlane, pki: Arc<Pki>) {
     let settings = controllers::Options {
-        enabled: options.controllers.clone(),
+        enabled: options.enabled_controllers(),
         cluster_cidrs: options.cluster_cidr.all().to_vec(),
         root_ca: pki.authority.certificate().to_owned(),
         authority: Some(pki.authority.clone()),

@@ -8,6 +8,7 @@ pub mod followed;
 pub mod fresh;
 pub mod jwt_signer;
 mod kms;
+pub mod local_storage;
 pub mod objects;
 pub mod trust;
 pub mod welcome;

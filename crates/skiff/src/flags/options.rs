@@ -119,7 +119,7 @@ pub struct Down {
     /// The data folder that the cluster was started with
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
-    /// Keep the store and the keys, so that the next `skiff up` continues
+    /// Keep the store, the keys and local volumes, so that the next `skiff up` continues
     #[arg(long)]
     pub keep_data: bool,
     /// The cgroup that the node was started with
@@ -286,9 +286,12 @@ pub struct ControlPlane {
     #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = value::duration)]
     pub leader_elect_retry_period: Duration,
     /// Parts to leave out
-    #[arg(long, value_delimiter = ',', value_parser = ["scheduler", "controllers", "dns", "proxy", "network"])]
+    #[arg(long, value_delimiter = ',', value_parser = PARTS)]
     pub disable: Vec<String>,
 }
+
+/// The parts of a control plane and of the node beside it that can be left out.
+const PARTS: [&str; 6] = ["scheduler", "controllers", "dns", "proxy", "network", "local-storage"];
 
 impl ControlPlane {
     /// The values that count when no flag is given.
@@ -303,6 +306,12 @@ impl ControlPlane {
 
     pub fn runs(&self, part: &str) -> bool {
         !self.disable.iter().any(|d| d == part)
+    }
+
+    /// The words of `--controllers`, and before them what is left out as a part.
+    pub fn enabled_controllers(&self) -> Vec<String> {
+        let off = (!self.runs("local-storage")).then(|| format!("-{}", controllers::storage::local::NAME));
+        off.into_iter().chain(self.controllers.iter().cloned()).collect()
     }
 
     /// Which address behind the Service of another API server is dialed.

@@ -30,6 +30,7 @@ use controller::{Controller, Setup};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 
 pub use claims::Claims;
+pub use provision::PROVISIONER;
 pub use recycle::Settings;
 use volumes::Volumes;
 

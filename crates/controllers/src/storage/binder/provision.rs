@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The provisioner that is to make the claim's volume, under the name of today and the one that old provisioners look
 /// for.
-const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+pub const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
 
 /// Provisioners that were part of the controller manager, and the CSI drivers that took their places.

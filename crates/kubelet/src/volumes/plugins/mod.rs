@@ -6,11 +6,13 @@ mod csi;
 mod downward_api;
 mod empty_dir;
 mod host_path;
+mod iscsi;
+mod nfs;
 mod persistent_claim;
 mod projected;
 mod secret;
 
-use crate::volumes::plugin::Plugin;
+use crate::volumes::plugin::{Plugin, Request};
 
 pub const PLUGINS: &[&dyn Plugin] = &[
     &empty_dir::EmptyDir,
@@ -19,6 +21,13 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &downward_api::DownwardApi,
     &projected::Projected,
     &host_path::HostPath,
+    &nfs::Nfs,
+    &iscsi::Iscsi,
     &persistent_claim::PersistentClaim,
     &csi::Csi,
 ];
+
+/// Whether a volume that was mounted for the Pod alone is: after a start of the machine only its record is left.
+fn is_still_mounted(request: &Request<'_>) -> bool {
+    request.held.as_ref().is_some_and(|held| request.means.mounter.is_mounted(&held.path))
+}

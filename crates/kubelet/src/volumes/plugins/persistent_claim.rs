@@ -8,16 +8,18 @@ use std::{
 
 use api::rules::{pod::volume_claims, volume::Offer};
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Container, PersistentVolume, Pod, Volume};
+use k8s_openapi::api::core::v1::{Container, NFSVolumeSource, PersistentVolume, Pod, Volume};
 
-use super::{csi, host_path};
+use super::{csi, host_path, iscsi, nfs};
 use crate::{
     csi::volume as driver,
     volumes::{
+        directory,
         error::{VolumeError, file_error},
         folder::blocking,
         group,
         plugin::{Mounted, Plugin, Request, Unmount},
+        remote,
     },
 };
 
@@ -33,7 +35,11 @@ impl Plugin for PersistentClaim {
     }
 
     fn stays(&self, request: &Request<'_>) -> bool {
-        csi::stays(request)
+        let held_at = request.held.as_ref().map(|held| &held.path);
+        if held_at == Some(&request.folder.volume(nfs::NAME, &request.volume.name)) {
+            return super::is_still_mounted(request);
+        }
+        iscsi::stays(request).unwrap_or_else(|| csi::stays(request))
     }
 
     fn mount<'a>(&'a self, request: &'a Request<'a>) -> BoxFuture<'a, Result<Mounted, VolumeError>> {
@@ -52,17 +58,59 @@ impl Plugin for PersistentClaim {
             if let Some(volume) = driver::Volume::persistent(&persistent, read_only) {
                 return csi::mount(request, volume).await;
             }
+            if let Some(mounted) = from_server(request, &persistent, read_only, is_device).await {
+                return mounted;
+            }
             let (group, by_root) = (request.fs_group(), group::is_by_root(pod));
-            let mounted =
-                blocking(move || if is_device { device(&persistent) } else { mount(&persistent, group, by_root) });
+            let local = means.local.clone();
+            let mounted = blocking(move || {
+                if is_device {
+                    return device(&persistent);
+                }
+                local.make(&persistent)?;
+                mount(&persistent, group, by_root)
+            });
             mounted.await.map(|mounted| Mounted { read_only, ..mounted })
         })
     }
 
-    /// The path is the node's: nothing was mounted for the Pod alone. The work of drivers is undone from their records.
-    fn unmount<'a>(&'a self, _: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
-        Box::pin(async { Ok(()) })
+    /// A path is the node's: nothing was mounted for the Pod alone. The work of drivers is undone from their records.
+    fn unmount<'a>(&'a self, what: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
+        Box::pin(async {
+            directory::remove(what.folder.volume(nfs::NAME, what.volume), what.mounter.clone()).await?;
+            iscsi::unmount(what).await
+        })
     }
+}
+
+/// Mounts a volume that is on a server, if it is.
+async fn from_server(
+    request: &Request<'_>,
+    persistent: &PersistentVolume,
+    read_only: bool,
+    is_device: bool,
+) -> Option<Result<Mounted, VolumeError>> {
+    let spec = persistent.spec.as_ref()?;
+    let (name, options) = (persistent.metadata.name.as_deref().unwrap_or(""), remote::mount_options(persistent));
+    if let Some(source) = spec.nfs.as_ref().filter(|_| !is_device) {
+        let read_only = read_only || source.read_only == Some(true);
+        let source = NFSVolumeSource { read_only: Some(read_only), ..source.clone() };
+        return Some(nfs::mount(request, name, &source, &options).await);
+    }
+    let source = spec.iscsi.clone()?;
+    let mut wish = iscsi::Wish::persistent(name, source, read_only);
+    (wish.options, wish.is_device) = (options, is_device);
+    Some(iscsi::mount(request, wish).await)
+}
+
+/// Options of a volume that is not mounted, but is a path of the node, would be options of nothing.
+fn without_options(persistent: &PersistentVolume) -> Result<(), VolumeError> {
+    if remote::mount_options(persistent).is_empty() {
+        return Ok(());
+    }
+    let why = "Mount options are not supported for this volume type".to_owned();
+    let volume = persistent.metadata.name.clone().unwrap_or_default();
+    Err(VolumeError::Step { step: "MountVolume.MountOptionSupport check", volume, why })
 }
 
 /// Why a volume cannot be used as a container wants it.
@@ -87,7 +135,7 @@ fn device(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
     let spec = persistent.spec.clone().unwrap_or_default();
     let name = persistent.metadata.name.clone().unwrap_or_default();
     let Some(source) = spec.local else {
-        let why = format!("PersistentVolume {name} with volumeMode Block is neither csi nor local");
+        let why = format!("PersistentVolume {name} with volumeMode Block is neither csi, iscsi nor local");
         return Err(VolumeError::Unsupported(why));
     };
     let path = PathBuf::from(&source.path);
@@ -102,13 +150,16 @@ fn device(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
 }
 
 fn mount(persistent: &PersistentVolume, group: Option<u32>, by_root: bool) -> Result<Mounted, VolumeError> {
+    without_options(persistent)?;
     let spec = persistent.spec.clone().unwrap_or_default();
     if let Some(source) = spec.host_path {
         return host_path::mount(&source);
     }
     let Some(source) = spec.local else {
         let name = persistent.metadata.name.as_deref().unwrap_or("");
-        return Err(VolumeError::Unsupported(format!("PersistentVolume {name} is neither csi, hostPath nor local")));
+        return Err(VolumeError::Unsupported(format!(
+            "PersistentVolume {name} is neither csi, nfs, iscsi, hostPath nor local"
+        )));
     };
     let path = Path::new(&source.path);
     if !path.exists() {
@@ -140,7 +191,9 @@ mod tests {
         assert_eq!(mounted(json!({"hostPath": {"path": there, "type": "Directory"}})).unwrap(), there);
         assert!(mounted(json!({"hostPath": {"path": not, "type": "Directory"}})).is_err());
         assert_eq!(mounted(json!({"hostPath": {"path": not, "type": "DirectoryOrCreate"}})).unwrap(), not);
-        assert!(mounted(json!({"nfs": {"server": "s", "path": "/p"}})).is_err());
+        assert!(mounted(json!({"rbd": {"image": "i", "monitors": []}})).is_err());
+        let why = mounted(json!({"hostPath": {"path": there}, "mountOptions": ["ro"]})).unwrap_err().to_string();
+        assert_eq!(why, "Mount options are not supported for this volume type");
     }
 
     #[test]
@@ -153,7 +206,7 @@ mod tests {
         let missing = format!("{there}/none");
         let words = refused(json!({"local": {"path": missing}})).to_string();
         assert_eq!(words, format!("path {missing:?} does not exist"));
-        assert!(refused(json!({"hostPath": {"path": there}})).to_string().contains("neither csi nor local"));
+        assert!(refused(json!({"hostPath": {"path": there}})).to_string().contains("neither csi, iscsi nor local"));
     }
 
     #[test]

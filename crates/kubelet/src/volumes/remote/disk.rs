@@ -1,0 +1,163 @@
+//! A disk's file system: found, made where the disk is empty, checked and mounted. Data that is on a disk is never written over.
+//! Upstream counterpart: SafeFormatAndMount of k8s.io/mount-utils.
+
+use std::path::Path;
+
+use crate::volumes::remote::{self, programs::Programs};
+
+const USUAL: &str = "ext4";
+/// blkid has found nothing on the disk.
+const NOTHING: i32 = 2;
+/// fsck has found errors that it could not correct.
+const UNCORRECTED: i32 = 4;
+
+/// The content of a disk.
+#[derive(Debug, PartialEq)]
+enum Content {
+    Empty,
+    FileSystem(String),
+    /// Partitions, or something that is not known.
+    Other,
+}
+
+/// How a disk is to be mounted.
+#[derive(Default)]
+pub struct Wish<'a> {
+    /// `ext4` when empty.
+    pub file_system: &'a str,
+    pub options: &'a [String],
+    pub read_only: bool,
+}
+
+pub async fn mount(programs: &Programs, disk: &Path, target: &Path, wish: &Wish<'_>) -> Result<(), String> {
+    let sort = if wish.file_system.is_empty() { USUAL } else { wish.file_system };
+    // It becomes a part of a program's name, and authors of Pods write it.
+    if sort.len() > 16 || !sort.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
+        return Err(format!("{sort:?} is no name of a file system"));
+    }
+    let device = &disk.display().to_string();
+    let found = content(programs, device).await?;
+    match (&found, wish.read_only) {
+        (Content::Empty, true) => {
+            return Err(format!("cannot mount unformatted disk {device} as we are manipulating it in read-only mode"));
+        }
+        (Content::Empty, false) => make(programs, sort, device).await?,
+        (Content::FileSystem(_), false) => check(programs, device).await?,
+        (Content::FileSystem(_), true) | (Content::Other, _) => {}
+    }
+    let mounted = remote::mount(programs, (sort, device, target), wish.options, wish.read_only).await;
+    mounted.map_err(|error| match found {
+        Content::FileSystem(held) if held != sort => {
+            format!("failed to mount the volume as {sort:?}, it already contains {held}. Mount error: {error}")
+        }
+        Content::Other => format!(
+            "failed to mount the volume as {sort:?}, it already contains unknown data, probably partitions. Mount error: {error}"
+        ),
+        _ => error,
+    })
+}
+
+async fn content(programs: &Programs, device: &str) -> Result<Content, String> {
+    match programs.run("blkid", &["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device]).await {
+        Ok(output) => Ok(read(&output)),
+        Err(failed) if failed.code == Some(NOTHING) => Ok(Content::Empty),
+        // Without certainty nothing is formatted.
+        Err(failed) => Err(format!("cannot find out what is on disk {device}: blkid: {failed}")),
+    }
+}
+
+fn read(output: &str) -> Content {
+    let value = |name: &str| output.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    match (value("TYPE"), value("PTTYPE")) {
+        (_, Some(_)) | (None, None) => Content::Other,
+        (Some(sort), None) => Content::FileSystem(sort.trim().to_owned()),
+    }
+}
+
+async fn make(programs: &Programs, sort: &str, device: &str) -> Result<(), String> {
+    let more: &[&str] = if matches!(sort, "ext3" | "ext4") { &["-F", "-m0", device] } else { &[device] };
+    tracing::info!(device, file_system = sort, "an empty disk is formatted");
+    let made = programs.run(&format!("mkfs.{sort}"), more).await;
+    made.map(drop).map_err(|failed| format!("format of disk {device:?} failed: type:({sort:?}) {failed}"))
+}
+
+async fn check(programs: &Programs, device: &str) -> Result<(), String> {
+    if programs.find("fsck").is_none() {
+        tracing::warn!(device, "fsck is not on this node; the disk is mounted without a check");
+        return Ok(());
+    }
+    match programs.run("fsck", &["-a", device]).await {
+        Err(failed) if failed.code == Some(UNCORRECTED) => {
+            Err(format!("'fsck' found errors on device {device} but could not correct them: {}", failed.output))
+        }
+        Err(failed) if failed.code != Some(1) => {
+            tracing::warn!(device, %failed, "a disk could not be checked");
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volumes::remote::programs::Fakes;
+
+    /// The calls and the outcome of mounting a disk of which blkid says this.
+    async fn mounted(blkid: &str, fsck: &str, wish: &Wish<'_>) -> (Vec<String>, Result<(), String>) {
+        let fakes = Fakes::new();
+        fakes.add("blkid", blkid).add("fsck", fsck).add("mkfs.ext4", "").add("mkfs.xfs", "");
+        fakes.add("mount", "[ \"$2\" != bad ] || { echo no; exit 32; }");
+        let done = mount(&fakes.programs(), Path::new("/dev/d"), Path::new("/t"), wish).await;
+        let calls = fakes.calls().into_iter().filter(|call| !call.starts_with("blkid"));
+        (calls.collect(), done)
+    }
+
+    const EMPTY: &str = "exit 2";
+    const EXT4: &str = "echo DEVNAME=/dev/d; echo TYPE=ext4";
+
+    #[tokio::test]
+    async fn only_an_empty_disk_is_formatted() {
+        let check = async |blkid: &str, wish: Wish<'_>, expected: &[&str]| {
+            let (calls, done) = mounted(blkid, "", &wish).await;
+            assert_eq!(calls, expected);
+            done
+        };
+        check(EMPTY, Wish::default(), &["mkfs.ext4 -F -m0 /dev/d", "mount -t ext4 -o defaults /dev/d /t"])
+            .await
+            .unwrap();
+        let xfs = || Wish { file_system: "xfs", ..Wish::default() };
+        check(EMPTY, xfs(), &["mkfs.xfs /dev/d", "mount -t xfs -o defaults /dev/d /t"]).await.unwrap();
+        check(EXT4, Wish::default(), &["fsck -a /dev/d", "mount -t ext4 -o defaults /dev/d /t"]).await.unwrap();
+        let read = || Wish { read_only: true, ..Wish::default() };
+        check(EXT4, read(), &["mount -t ext4 -o ro /dev/d /t"]).await.unwrap();
+        let why = check(EMPTY, read(), &[]).await.unwrap_err();
+        assert!(why.contains("read-only mode"), "{why}");
+        let why = check("exit 4", Wish::default(), &[]).await.unwrap_err();
+        assert!(why.starts_with("cannot find out what is on disk /dev/d"), "{why}");
+        let partitions = "echo PTTYPE=dos";
+        check(partitions, Wish::default(), &["mount -t ext4 -o defaults /dev/d /t"]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_a_disk_is_said() {
+        let bad = Wish { file_system: "bad", ..Wish::default() };
+        let why = mounted(EXT4, "", &bad).await.1.unwrap_err();
+        assert!(why.starts_with("failed to mount the volume as \"bad\", it already contains ext4. Mount error: mount failed: exit status 32"), "{why}");
+        let why = mounted("echo PTTYPE=dos", "", &bad).await.1.unwrap_err();
+        assert!(why.contains("unknown data, probably partitions"), "{why}");
+        let (calls, done) = mounted(EXT4, "echo broken; exit 4", &Wish::default()).await;
+        let why = done.unwrap_err();
+        assert_eq!(why, "'fsck' found errors on device /dev/d but could not correct them: broken");
+        assert_eq!(calls, ["fsck -a /dev/d"]);
+        mounted(EXT4, "exit 1", &Wish::default()).await.1.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_file_system_is_no_path_of_a_program() {
+        for name in ["../../tmp/evil", "ext4 -x", "EXT4", "a.b", "aaaaaaaaaaaaaaaaa"] {
+            let (calls, done) = mounted(EMPTY, "", &Wish { file_system: name, ..Wish::default() }).await;
+            assert!(done.is_err() && calls.is_empty(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A node whose programs are scripts, and a Pod `u` on it with the volume `v`, for tests.
+
+use std::sync::Arc;
+
+use json::{Value, json};
+
+use super::{Remote, programs::Fakes};
+use crate::{
+    pod::fixture,
+    volumes::{
+        self,
+        folder::PodFolder,
+        mounter::Recorded,
+        plugin::{Means, Mounted},
+    },
+};
+
+pub struct World {
+    _root: tempfile::TempDir,
+    pub fakes: Fakes,
+    pub mounts: Arc<Recorded>,
+    pub means: Means,
+    pub folder: PodFolder,
+}
+
+impl World {
+    /// The spec is that of the PersistentVolume `pv`, to which the claim `c` is bound.
+    pub fn new(spec: Value) -> World {
+        let root = tempfile::tempdir().unwrap();
+        let mut persistent = json!({"metadata": {"name": "pv"}, "spec": spec});
+        persistent["spec"]["claimRef"] = json!({"uid": "cu"});
+        let answer = move |_: &http::Method, path: &str| match path {
+            "/api/v1/namespaces/d/persistentvolumeclaims/c" => Some(json!({"metadata": {"name": "c", "uid": "cu"},
+                "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}})),
+            "/api/v1/persistentvolumes/pv" => Some(persistent.clone()),
+            "/api/v1/namespaces/d/secrets/chap" => Some(json!({"metadata": {"name": "chap"},
+                "data": {"node.session.auth.password": "czNjcmV0"}})),
+            _ => None,
+        };
+        let kubelet = fixture::kubelet(root.path(), runtime::fake::Fake::default(), answer);
+        let (fakes, mounts) = (Fakes::new(), Arc::<Recorded>::default());
+        let remote = Arc::new(Remote::new(fakes.programs(), fakes.folder.path().to_owned()));
+        let means = Means { remote, mounter: mounts.clone(), ..kubelet.volume_means() };
+        let folder = PodFolder::new(&root.path().join("kubelet"), "u");
+        World { _root: root, fakes, mounts, means, folder }
+    }
+
+    /// Mounts the volume `v` of this source.
+    pub async fn mount(&self, source: Value) -> Result<Mounted, String> {
+        let mut volume = json!({"name": "v"});
+        for (name, value) in source.as_object().unwrap() {
+            volume[name] = value.clone();
+        }
+        let pod = fixture::pod_of(json!({"spec": {"containers": [], "volumes": [volume]}})).pod;
+        let mounted = volumes::mount(&pod, &self.folder, &self.means).await;
+        mounted.map(|mounted| mounted["v"].clone()).map_err(|failed| failed[0].to_string())
+    }
+
+    pub fn path(&self, plugin: &str) -> std::path::PathBuf {
+        self.folder.volume(plugin, "v")
+    }
+
+    /// Undoes all that was mounted for the Pod.
+    pub async fn unmount(&self) {
+        let Means { csi, remote, figures, mounter, .. } = &self.means;
+        volumes::unmount(&self.folder, mounter, (csi, remote), figures).await.unwrap();
+    }
+}
