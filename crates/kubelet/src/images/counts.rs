@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use figures::{Metric, Metrics, Sort, USUAL};
+use meter::{Metric, Metrics, USUAL};
 
 /// Upstream's bounds of the times that pulls take.
 const PULLS: &[f64] = &[1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0];
@@ -26,41 +26,29 @@ const SIZES: [(u64, &str); 12] = [
     (100 * GIB, "GT100GB"),
 ];
 
-static PULL_TOOK: Metric = Metric {
-    name: "kubelet_image_pull_duration_seconds",
-    help: "[ALPHA] Duration in seconds to pull an image.",
-    sort: Sort::Histogram(PULLS),
-};
-static ENSURED: Metric = Metric {
-    name: "kubelet_image_manager_ensure_image_requests_total",
-    help: "[ALPHA] Number of ensure-image requests processed by the kubelet.",
-    sort: Sort::Counter,
-};
-static MUST_PULL: Metric = Metric {
-    name: "kubelet_imagemanager_image_mustpull_checks_total",
-    help: "[ALPHA] Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
-    sort: Sort::Counter,
-};
-static INTENTS: Metric = Metric {
-    name: "kubelet_imagemanager_ondisk_pullintents",
-    help: "[ALPHA] Number of ImagePullIntents stored on disk.",
-    sort: Sort::Gauge,
-};
-static RECORDS: Metric = Metric {
-    name: "kubelet_imagemanager_ondisk_pulledrecords",
-    help: "[ALPHA] Number of ImagePulledRecords stored on disk.",
-    sort: Sort::Gauge,
-};
-static PLUGIN_FAILED: Metric = Metric {
-    name: "kubelet_credential_provider_plugin_errors_total",
-    help: "[ALPHA] Number of errors from credential provider plugin",
-    sort: Sort::Counter,
-};
-static PLUGIN_TOOK: Metric = Metric {
-    name: "kubelet_credential_provider_plugin_duration",
-    help: "[ALPHA] Duration of execution in seconds for credential provider plugin",
-    sort: Sort::Histogram(USUAL),
-};
+static PULL_TOOK: Metric =
+    Metric::histogram("kubelet_image_pull_duration_seconds", "[ALPHA] Duration in seconds to pull an image.", PULLS);
+static ENSURED: Metric = Metric::counter(
+    "kubelet_image_manager_ensure_image_requests_total",
+    "[ALPHA] Number of ensure-image requests processed by the kubelet.",
+);
+static MUST_PULL: Metric = Metric::counter(
+    "kubelet_imagemanager_image_mustpull_checks_total",
+    "[ALPHA] Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+);
+static INTENTS: Metric =
+    Metric::gauge("kubelet_imagemanager_ondisk_pullintents", "[ALPHA] Number of ImagePullIntents stored on disk.");
+static RECORDS: Metric =
+    Metric::gauge("kubelet_imagemanager_ondisk_pulledrecords", "[ALPHA] Number of ImagePulledRecords stored on disk.");
+static PLUGIN_FAILED: Metric = Metric::counter(
+    "kubelet_credential_provider_plugin_errors_total",
+    "[ALPHA] Number of errors from credential provider plugin",
+);
+static PLUGIN_TOOK: Metric = Metric::histogram(
+    "kubelet_credential_provider_plugin_duration",
+    "[ALPHA] Duration of execution in seconds for credential provider plugin",
+    USUAL,
+);
 
 /// See the module.
 #[derive(Default)]
