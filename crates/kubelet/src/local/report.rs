@@ -1,6 +1,11 @@
 //! What the node says about its local volumes on its Node object, and what it is told there.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use api::rules::{
     local_volume::{Offer, REMOVED, TO_REMOVE, names, text},
@@ -12,8 +17,11 @@ use json::{Value, json};
 use k8s_openapi::api::core::v1::Node;
 use tokio::sync::broadcast::Receiver;
 
-use super::{LocalVolumes, in_use};
-use crate::{kubelet::Kubelet, volumes::folder::blocking};
+use super::LocalVolumes;
+use crate::{
+    kubelet::Kubelet,
+    volumes::{folder::blocking, state},
+};
 
 /// How often the disk is looked at, and what could not be removed is tried again.
 const EVERY: Duration = Duration::from_secs(60);
@@ -60,7 +68,7 @@ async fn ordered(changes: &mut Receiver<Change<Node>>) {
 }
 
 /// Does what the Node asks for; then what is to change on it, if anything is.
-fn news(node: &Node, local: &LocalVolumes, kubelet_root: &std::path::Path) -> Option<Value> {
+fn news(node: &Node, local: &LocalVolumes, kubelet_root: &Path) -> Option<Value> {
     let asked = names(&node.metadata, TO_REMOVE);
     let gone = match asked.is_empty() {
         true => asked,
@@ -77,6 +85,11 @@ fn news(node: &Node, local: &LocalVolumes, kubelet_root: &std::path::Path) -> Op
         changed[name] = json!(value);
     }
     (changed != nothing).then(|| json!({"metadata": {"annotations": changed}}))
+}
+
+/// The paths of all volumes that Pods of this node have mounted.
+fn in_use(kubelet_root: &Path) -> BTreeSet<PathBuf> {
+    state::of_all_pods(kubelet_root).into_iter().filter_map(|record| Some(record.mounted?.path)).collect()
 }
 
 #[cfg(test)]
