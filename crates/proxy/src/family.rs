@@ -43,7 +43,7 @@ enum WriteError {
 /// How often it is looked whether somebody emptied the tables of iptables, which tell nobody; upstream's default.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// What tells that somebody else may have changed rules.
+/// The ways to learn that somebody else may have changed rules.
 pub enum Disturbances {
     Told(nft::Watch),
     /// Nobody tells; the next look is then.
