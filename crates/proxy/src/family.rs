@@ -68,7 +68,7 @@ impl Disturbances {
         }
     }
 
-    /// What is missing of a family's rules, if anything is.
+    /// The part of a family's rules that is missing, if one is.
     pub async fn missing(&mut self, family: &mut OneFamily) -> Option<String> {
         match self {
             Disturbances::Told(watch) => {
