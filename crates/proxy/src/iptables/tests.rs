@@ -107,8 +107,8 @@ fn callers_from_outside_get_the_node_as_their_source() {
             r#"KUBE-EXT-CDGGSHYLG3RE2FKL: -j KUBE-SVC-CDGGSHYLG3RE2FKL"#,
             r#"KUBE-SVC-CDGGSHYLG3RE2FKL: -m comment --comment "default/web:http cluster IP" ! -s 10.244.0.0/16 -m tcp -p tcp -d 10.96.0.7 --dport 80 -j KUBE-MARK-MASQ"#,
             r#"KUBE-SVC-CDGGSHYLG3RE2FKL: -m comment --comment "default/web:http -> 10.244.0.2:8080" -j KUBE-SEP-QA4PSDNF5R2OJOPA"#,
-            r#"Services: -m comment --comment "default/web:http cluster IP" -m tcp -p tcp -d 10.96.0.7 --dport 80 -j KUBE-SVC-CDGGSHYLG3RE2FKL"#,
             r#"Services: -m comment --comment "default/web:http external IP" -m tcp -p tcp -d 1.2.3.4 --dport 80 -j KUBE-EXT-CDGGSHYLG3RE2FKL"#,
+            r#"Services: -m comment --comment "default/web:http cluster IP" -m tcp -p tcp -d 10.96.0.7 --dport 80 -j KUBE-SVC-CDGGSHYLG3RE2FKL"#,
             r#"NodePorts: -m comment --comment "default/web:http" -m tcp -p tcp --dport 30080 -j KUBE-EXT-CDGGSHYLG3RE2FKL"#,
         ],
     );
