@@ -43,7 +43,7 @@ enum WriteError {
 /// How often it is looked whether somebody emptied the tables of iptables, which tell nobody; upstream's default.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// What tells that somebody else may have changed rules.
+/// The ways to learn that somebody else may have changed rules.
 pub enum Disturbances {
     Told(nft::Watch),
     /// Nobody tells; the next look is then.
@@ -68,7 +68,7 @@ impl Disturbances {
         }
     }
 
-    /// What is missing of a family's rules, if anything is.
+    /// The part of a family's rules that is missing, if one is.
     pub async fn missing(&mut self, family: &mut OneFamily) -> Option<String> {
         match self {
             Disturbances::Told(watch) => {

@@ -38,7 +38,7 @@ pub enum Shared {
     /// Addresses that lead somewhere.
     Services,
     NodePorts,
-    /// What load balancers' addresses take from nobody else.
+    /// Packets that load balancers' addresses do not take.
     Firewall,
     /// Addresses within the cluster without an endpoint.
     Refused,

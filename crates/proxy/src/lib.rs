@@ -144,7 +144,9 @@ fn health_page(liveness: Liveness, metrics: Metrics) -> Answer {
 
 fn metrics_page(metrics: Metrics, mode: Mode) -> Answer {
     Arc::new(move |path| match path {
-        "/metrics" => answers::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render()),
+        "/metrics" => {
+            answers::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render(mode.name()))
+        }
         "/proxyMode" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", mode.name().to_owned()),
         "/healthz" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned()),
         _ => answers::not_found(),

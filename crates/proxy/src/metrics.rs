@@ -152,8 +152,8 @@ impl Metrics {
         *self.0.lock().asked[usize::from(!health)].entry(status).or_default() += 1;
     }
 
-    /// The page.
-    pub fn render(&self) -> String {
+    /// The page of a mode, by its name.
+    pub fn render(&self, mode: &str) -> String {
         let (state, mut page) = (self.0.lock(), Page(String::new()));
         let times: [(&str, &str, Of<Histogram>); 5] = [
             ("sync_proxy_rules_duration_seconds", "Time of one round of writing rules in seconds", |c| &c.all),
@@ -170,12 +170,14 @@ impl Metrics {
                 page.histogram(name, *family, of(counts));
             }
         }
+        let failures = match mode {
+            "iptables" => "sync_proxy_rules_iptables_restore_failures_total",
+            _ => "sync_proxy_rules_nftables_sync_failures_total",
+        };
         let numbers: [(&str, &str, &str, Number); 5] = [
             ("sync_proxy_rules_last_timestamp_seconds", "gauge", "When rules were last written", |c| c.synced),
             ("sync_proxy_rules_last_queued_timestamp_seconds", "gauge", "When a change last came", |c| c.queued),
-            ("sync_proxy_rules_nftables_sync_failures_total", "counter", "Transactions that the kernel refused", |c| {
-                c.failures as f64
-            }),
+            (failures, "counter", "Transactions that the kernel refused", |c| c.failures as f64),
             // Chains that go are deleted in the transaction that needs them no more, so this cannot fail by itself.
             ("sync_proxy_rules_nftables_cleanup_failures_total", "counter", "Chains that could not be removed", |_| {
                 0.0
@@ -184,7 +186,9 @@ impl Metrics {
                 c.conntrack_deleted as f64
             }),
         ];
-        for (name, kind, help, of) in numbers {
+        for (name, kind, help, of) in
+            numbers.into_iter().filter(|(name, ..)| mode == "nftables" || !name.contains("nftables"))
+        {
             page.begin(name, kind, help);
             for (family, counts) in &state.families {
                 page.line(name, &format!("ip_family=\"{}\"", family.name()), of(counts));
@@ -254,7 +258,7 @@ mod tests {
         metrics.forgot(Family::V4, 4, Duration::from_millis(1));
         metrics.answered(true, 503);
         metrics.answered(false, 200);
-        let page = metrics.render();
+        let page = metrics.render("nftables");
         let check =
             |line: &str| assert!(page.lines().any(|l| l == format!("kubeproxy_{line}")), "{line} is not in\n{page}");
         check("sync_proxy_rules_duration_seconds_bucket{ip_family=\"IPv4\",le=\"0.002\"} 0");
@@ -274,7 +278,10 @@ mod tests {
         check("proxy_healthz_total{code=\"503\"} 1");
         check("proxy_livez_total{code=\"200\"} 1");
         metrics.done();
-        assert!(metrics.render().contains("kubeproxy_sync_proxy_rules_endpoint_changes_pending 0"));
+        assert!(metrics.render("nftables").contains("kubeproxy_sync_proxy_rules_endpoint_changes_pending 0"));
+        let other = metrics.render("iptables");
+        assert!(other.contains("kubeproxy_sync_proxy_rules_iptables_restore_failures_total{ip_family=\"IPv4\"} 1"));
+        assert!(!other.contains("nftables"), "{other}");
         let named = page.lines().filter_map(|l| l.strip_prefix("# TYPE ")).filter_map(|l| l.split(' ').next());
         let mut names: Vec<&str> = named.collect();
         let all = names.len();

@@ -64,7 +64,7 @@ pub struct Port {
     pub external_local: bool,
     /// How long a client comes to the same endpoint again, in seconds; nothing where each connection goes to any.
     pub affinity: Option<i32>,
-    /// Whom the load balancers' addresses take packets from alone, if anybody.
+    /// The only ranges from which the load balancers' addresses take packets, if the Service names any.
     pub allowed: Option<Vec<IpNet>>,
     pub targets: Targets,
 }

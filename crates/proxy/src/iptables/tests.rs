@@ -48,7 +48,13 @@ fn show(rules: &ServiceRules) -> Vec<String> {
 }
 
 fn check(endpoints: &[&str], spec: Value, status: Value, expected: &[&str]) {
-    let got = show(&render(endpoints, spec, status));
+    // The order of lines within a chain counts, that of the chains does not.
+    let by_chain = |mut lines: Vec<String>| {
+        lines.sort_by_key(|line| line.split(':').next().map(str::to_owned));
+        lines
+    };
+    let got = by_chain(show(&render(endpoints, spec, status)));
+    let expected = by_chain(expected.iter().map(|line| (*line).to_owned()).collect());
     assert_eq!(got, expected, "got\n{}\nexpected\n{}", got.join("\n"), expected.join("\n"));
 }
 
@@ -101,8 +107,8 @@ fn callers_from_outside_get_the_node_as_their_source() {
             r#"KUBE-EXT-CDGGSHYLG3RE2FKL: -j KUBE-SVC-CDGGSHYLG3RE2FKL"#,
             r#"KUBE-SVC-CDGGSHYLG3RE2FKL: -m comment --comment "default/web:http cluster IP" ! -s 10.244.0.0/16 -m tcp -p tcp -d 10.96.0.7 --dport 80 -j KUBE-MARK-MASQ"#,
             r#"KUBE-SVC-CDGGSHYLG3RE2FKL: -m comment --comment "default/web:http -> 10.244.0.2:8080" -j KUBE-SEP-QA4PSDNF5R2OJOPA"#,
-            r#"Services: -m comment --comment "default/web:http cluster IP" -m tcp -p tcp -d 10.96.0.7 --dport 80 -j KUBE-SVC-CDGGSHYLG3RE2FKL"#,
             r#"Services: -m comment --comment "default/web:http external IP" -m tcp -p tcp -d 1.2.3.4 --dport 80 -j KUBE-EXT-CDGGSHYLG3RE2FKL"#,
+            r#"Services: -m comment --comment "default/web:http cluster IP" -m tcp -p tcp -d 10.96.0.7 --dport 80 -j KUBE-SVC-CDGGSHYLG3RE2FKL"#,
             r#"NodePorts: -m comment --comment "default/web:http" -m tcp -p tcp --dport 30080 -j KUBE-EXT-CDGGSHYLG3RE2FKL"#,
         ],
     );
@@ -188,7 +194,7 @@ fn a_change_rewrites_its_chains_and_the_shared_ones_with_a_changed_line() {
     assert!(!second.contains("KUBE-SERVICES") && !second.contains(":KUBE-SEP-QA4PSDNF5R2OJOPA"), "{second}");
     assert_eq!(write(render(&BOTH, json!({}), json!({}))), "", "nothing changed");
     let third = write(ServiceRules::default());
-    let left = "-X KUBE-SEP-QA4PSDNF5R2OJOPA\n-X KUBE-SEP-2AZ33KU3V5PGPQZH\n-X KUBE-SVC-CDGGSHYLG3RE2FKL\nCOMMIT\n";
+    let left = "-X KUBE-SEP-2AZ33KU3V5PGPQZH\n-X KUBE-SEP-QA4PSDNF5R2OJOPA\n-X KUBE-SVC-CDGGSHYLG3RE2FKL\nCOMMIT\n";
     assert!(third.contains(":KUBE-SVC-CDGGSHYLG3RE2FKL - [0:0]") && third.ends_with(left), "{third}");
 }
 

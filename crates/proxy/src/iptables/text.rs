@@ -193,7 +193,7 @@ fn fixed(parts: &mut Parts, node: &Node, settings: Settings) {
             .to_owned(),
     ];
     parts.of(FILTER).chain(FORWARD, invalid.into_iter().chain(passed));
-    // What `route_localnet` lets in for node ports must not reach what listens at loopback addresses.
+    // Packets that `route_localnet` lets in for node ports must not reach those who listen at loopback addresses.
     let loopback = "-m comment --comment \"block incoming localnet connections\" -d 127.0.0.0/8 ! -s 127.0.0.0/8 \
          -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP";
     parts.of(FILTER).chain(FIREWALL, settings.at_loopback(node).then_some(loopback));
