@@ -92,6 +92,8 @@ pub struct Settings {
     pub status_images: Option<usize>,
     pub pods_per_core: u32,
     pub debugging_handlers: bool,
+    /// Whether the verbosity of the log can be set at `/debug/flags/v`.
+    pub debug_flags: bool,
     pub system_logs: bool,
     /// The calls that containers may make are bounded by the engine's profile where they ask for nothing else.
     pub seccomp_default: bool,
@@ -127,6 +129,7 @@ impl Default for Settings {
             status_images: Some(50),
             pods_per_core: 0,
             debugging_handlers: true,
+            debug_flags: true,
             system_logs: true,
             seccomp_default: false,
             registers: true,
@@ -335,6 +338,7 @@ impl Settings {
             number(-1..=i32::MAX.into())(v).map(|most| usize::try_from(most).ok())
         })?;
         fields.set("enableDebuggingHandlers", &mut self.debugging_handlers, yes)?;
+        fields.set("enableDebugFlagsHandler", &mut self.debug_flags, yes)?;
         fields.set("enableSystemLogHandler", &mut self.system_logs, yes)?;
         fields.set("seccompDefault", &mut self.seccomp_default, yes)?;
         fields.set("registerNode", &mut self.registers, yes)?;

@@ -29,6 +29,8 @@ pub enum Endpoint<'a> {
         pod: &'a str,
         container: &'a str,
     },
+    /// `/debug/flags` and what is below it.
+    DebugFlags(&'a str),
     /// exec, attach and port-forward.
     Stream(&'a str),
     /// No endpoint has this path.
@@ -38,7 +40,8 @@ pub enum Endpoint<'a> {
 impl Endpoint<'_> {
     /// Those that a node can do without: upstream turns them off together.
     pub fn is_for_debugging(&self) -> bool {
-        matches!(self, Endpoint::RunningPods | Endpoint::Logs { .. } | Endpoint::SystemLogs(_) | Endpoint::Stream(_))
+        use Endpoint::{DebugFlags, Logs, RunningPods, Stream, SystemLogs};
+        matches!(self, RunningPods | Logs { .. } | SystemLogs(_) | Stream(_) | DebugFlags(_))
     }
 }
 
@@ -85,6 +88,9 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Some(["checkpoint", namespace, pod, container]) if *method == Method::POST => {
             Endpoint::Checkpoint { namespace, pod, container }
         }
+        Some(["debug", "flags"] | ["debug", "flags", "v"]) => {
+            Endpoint::DebugFlags(path.strip_prefix("/debug/flags").unwrap_or_default().trim_end_matches('/'))
+        }
         _ => Endpoint::Unknown,
     };
     let subresources: &[&str] = match endpoint {
@@ -95,7 +101,7 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Endpoint::SystemLogs(_) => &["log"],
         Endpoint::Checkpoint { .. } => &["checkpoint"],
         Endpoint::Summary => &["stats"],
-        Endpoint::Logs { .. } | Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
+        Endpoint::Logs { .. } | Endpoint::Stream(_) | Endpoint::DebugFlags(_) | Endpoint::Unknown => &["proxy"],
     };
     let verb = match (endpoint, method.as_str()) {
         // A WebSocket begins with GET, but to run a command is not to read.
@@ -139,6 +145,8 @@ mod tests {
         check("GET", "/stats/summary", Endpoint::Summary, "get", &["stats"]);
         let logs = Endpoint::Logs { namespace: "n", pod: "p", container: "c" };
         check("GET", "/containerLogs/n/p/c", logs, "get", &["proxy"]);
+        check("PUT", "/debug/flags/v", Endpoint::DebugFlags("/v"), "update", &["proxy"]);
+        check("GET", "/debug/flags/", Endpoint::DebugFlags(""), "get", &["proxy"]);
     }
 
     #[test]
@@ -183,6 +191,9 @@ mod tests {
             "/logs/%2e%2e/x",
             "/logsx",
             "/debug/pprof/",
+            "/debug/flags/w",
+            "/debug/flags/v/x",
+            "/debug/flags//v",
             "/metrics\\x",
         ] {
             check("GET", path, Endpoint::Unknown, "get", &["proxy"]);

@@ -44,7 +44,6 @@ use crate::{
     flags::options::{self, ControlPlane},
     given,
     layout::Layout,
-    log,
     node::address,
     program_text,
     progress::Progress,
@@ -74,7 +73,7 @@ pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
 
 /// `skiff server`.
 pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
-    log::install(&options.common)?;
+    options.common.logging.install()?;
     options.control_plane.check()?;
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
@@ -404,7 +403,7 @@ async fn assembled(
         limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
         audit: audit::settings(&options.audit)?,
         build: BUILD,
-        debugging: Debugging { profiling: options.profiling, set_verbosity: None, flags: given::all() },
+        debugging: Debugging { profiling: options.profiling, flags: given::all() },
     });
     Ok(server.await?)
 }

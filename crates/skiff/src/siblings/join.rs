@@ -104,8 +104,8 @@ fn args(sibling: &Sibling, meeting: Meeting, options: &Up, cluster: &Layout, nam
     for part in ["dns", "proxy", "network"].into_iter().filter(|part| !options.control_plane.runs(part)) {
         flag("disable", part.into());
     }
-    flag("log", common.log.clone().into());
-    flag("log-format", common.log_format.clone().into());
-    flag("v", common.verbosity.to_string().into());
+    for (name, value) in common.logging.texts() {
+        flag(name, value.into());
+    }
     args
 }
