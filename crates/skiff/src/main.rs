@@ -10,7 +10,6 @@ mod flags;
 mod given;
 mod holder;
 mod layout;
-mod log;
 mod node;
 mod program_text;
 mod progress;

@@ -11,15 +11,11 @@ use profile::page::{self, Asked, Page};
 
 use crate::{call::Call, http::body::Response};
 
-/// Sets how much is logged.
-pub type SetVerbosity = Box<dyn Fn(u8) -> Result<(), String> + Send + Sync>;
-
 /// The settings of the pages for developers.
 #[derive(Default)]
 pub struct Debugging {
-    /// Whether there are profiles.
+    /// Whether there are these pages at all.
     pub profiling: bool,
-    pub set_verbosity: Option<SetVerbosity>,
     /// The flags that it was started with.
     pub flags: BTreeMap<String, String>,
 }
@@ -32,37 +28,28 @@ impl Debugging {
     pub async fn answer(&self, call: &mut Call) -> Result<Option<Response>, StatusError> {
         let path = call.info.path.clone();
         let below = |folder: &str| path.strip_prefix(folder).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        if let Some(rest) = below(PROFILES).filter(|_| self.profiling) {
+        if !self.profiling {
+            return Ok(None);
+        }
+        if let Some(rest) = below(PROFILES) {
             return self.profile(rest.trim_start_matches('/'), call).await.map(Some);
         }
         match below(FLAGS) {
-            Some("") => Ok(Some(text("flags:\nv\n".to_owned(), "text/plain; charset=utf-8"))),
-            Some("/v") => self.verbosity(call).await,
+            Some(rest @ ("" | "/" | "/v")) => self.verbosity(rest, call).await.map(Some),
             _ => Ok(None),
         }
     }
 
-    async fn verbosity(&self, call: &mut Call) -> Result<Option<Response>, StatusError> {
-        let Some(set) = &self.set_verbosity else { return Ok(None) };
-        if call.info.verb != "put" {
-            return Ok(Some(refused(StatusCode::NOT_ACCEPTABLE, "unsupported http method")));
+    async fn verbosity(&self, rest: &str, call: &mut Call) -> Result<Response, StatusError> {
+        let (method, body) = (call.info.verb.to_ascii_uppercase(), call.read_body().await?);
+        let answer = logs::page::answer(&method, rest, &body);
+        if answer.code == 200 && method == "PUT" {
+            tracing::info!(level = logs::verbosity(), user = call.user.name, "the verbosity of the log was set");
         }
-        let body = call.read_body().await?;
-        let given = String::from_utf8_lossy(&body).into_owned();
-        let wrong = |why: String| {
-            let shown: String = given.chars().take(64).collect();
-            refused(StatusCode::BAD_REQUEST, &format!("failed set klog.logging.verbosity {shown}: {why}"))
-        };
-        Ok(Some(match given.parse::<u8>() {
-            Err(error) => wrong(error.to_string()),
-            Ok(level) => match set(level) {
-                Err(why) => wrong(why),
-                Ok(()) => {
-                    tracing::info!(level, user = call.user.name, "the verbosity of the log was set");
-                    plain(format!("successfully set klog.logging.verbosity to {level}"))
-                }
-            },
-        }))
+        let kind = if answer.is_html { "text/html; charset=utf-8" } else { "text/plain; charset=utf-8" };
+        let mut response = text(answer.text, kind);
+        *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Ok(response)
     }
 
     async fn profile(&self, kind: &str, call: &mut Call) -> Result<Response, StatusError> {
@@ -99,15 +86,5 @@ fn text(text: String, kind: &'static str) -> Response {
     let mut response = Response::new(text.into());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
-fn plain(text: String) -> Response {
-    self::text(text, "text/plain; charset=utf-8")
-}
-
-fn refused(code: StatusCode, why: &str) -> Response {
-    let mut response = plain(format!("{why}\n"));
-    *response.status_mut() = code;
     response
 }

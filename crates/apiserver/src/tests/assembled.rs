@@ -264,14 +264,7 @@ async fn components_show_how_they_are() {
 
 #[tokio::test]
 async fn only_who_may_do_everything_looks_into_the_process() {
-    let level = Arc::new(std::sync::atomic::AtomicU8::new(0));
-    let set = level.clone();
-    let set_verbosity: crate::pages::debug::SetVerbosity = Box::new(move |level| {
-        set.store(level, std::sync::atomic::Ordering::Relaxed);
-        Ok(())
-    });
-    let debugging =
-        crate::pages::debug::Debugging { profiling: true, set_verbosity: Some(set_verbosity), ..Default::default() };
+    let debugging = crate::pages::debug::Debugging { profiling: true, ..Default::default() };
     let talk = Talk::over(Options { debugging, ..options() }).await;
     for asked in
         ["GET /debug/pprof/", "GET /debug/pprof/profile?seconds=1", "GET /debug/pprof/goroutine", "PUT /debug/flags/v"]
@@ -291,12 +284,15 @@ async fn only_who_may_do_everything_looks_into_the_process() {
     check("GET /debug/pprof/other", json!(null), 404).await;
     check("DELETE /debug/pprof/profile", json!(null), 404).await;
     check("GET /debug/flags/v", json!(null), 406).await;
-    check("PUT /debug/flags/v", json!(400), 400).await;
+    check("PUT /debug/flags/v", json!("much"), 400).await;
     check("PUT /debug/flags/v", json!(4), 200).await;
-    assert_eq!(level.load(std::sync::atomic::Ordering::Relaxed), 4);
+    assert_eq!(logs::verbosity(), 4);
+    check("GET /debug/flags", json!(null), 200).await;
     check("PUT /debug/flags/w", json!(4), 404).await;
     let without = Talk::start().await;
-    assert_eq!(without.say("+root", "GET /debug/pprof/", json!(null)).await.0, 404, "--profiling=false");
+    for page in ["GET /debug/pprof/", "PUT /debug/flags/v", "GET /debug/flags"] {
+        assert_eq!(without.say("+root", page, json!(null)).await.0, 404, "--profiling=false: {page}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -130,6 +130,7 @@ fn flag_value(name: &str, given: &Value) -> Option<Vec<String>> {
         _ => None,
     };
     match given {
+        Value::Array(all) if name == "vmodule" => all.iter().map(module).collect(),
         Value::Array(all) => all.iter().map(plain).collect(),
         Value::Object(map) => {
             let pairs = map.iter().map(|(key, value)| Some(format!("{key}{sign}{}", plain(value)?)));
@@ -137,6 +138,13 @@ fn flag_value(name: &str, given: &Value) -> Option<Vec<String>> {
         }
         one => Some(vec![plain(one)?]),
     }
+}
+
+/// Files and their verbosity in the log, as a flag has them.
+fn module(given: &Value) -> Option<String> {
+    let map = given.as_object()?;
+    let (pattern, verbosity) = (map.get("filePattern")?.as_str()?, map.get("verbosity")?.as_u64()?);
+    (map.len() == 2).then(|| format!("{pattern}={verbosity}"))
 }
 
 #[cfg(test)]
@@ -199,7 +207,7 @@ mod tests {
         let given = json!({"maxPods": 30, "featureGates": {"A": true, "B": false}, "clusterDNS": ["10.0.0.10"],
             "evictionHard": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "30s"},
             "allowedUnsafeSysctls": ["net.*", "kernel.msg*"], "authentication": {"x509": {"clientCAFile": "/ca"}},
-            "logging": {"format": "json"}, "port": 10251});
+            "logging": {"verbosity": 3, "vmodule": [{"filePattern": "work*", "verbosity": 5}, {"filePattern": "b", "verbosity": 1}]}, "port": 10251});
         let expected = [
             "kubelet-port=10251",
             "client-ca-file=/ca",
@@ -210,7 +218,9 @@ mod tests {
             "feature-gates=A=true,B=false",
             "allowed-unsafe-sysctls=net.*",
             "allowed-unsafe-sysctls=kernel.msg*",
-            "log-format=json",
+            "v=3",
+            "vmodule=work*=5",
+            "vmodule=b=1",
         ];
         assert_eq!(flags(given), expected);
         let merged = flags(json!({"evictionHard": {"nodefs.available": "1%"}, "mergeDefaultEvictionSettings": true}));

@@ -22,6 +22,7 @@ use Use::{Flag, Object, Only, Setting, Without};
 
 /// The reason of fields that stand for a limit on what one kubelet may ask at once.
 const BOUNDED: &str = "the server bounds what a node may ask for at once";
+const AT_ONCE: &str = "each line is written at once, to one stream";
 const WOKEN: &str = "the kernel, the engine and the API server tell of changes";
 
 /// Values stand as JSON. An empty text is a field that must not be set at all.
@@ -163,11 +164,29 @@ pub const FIELDS: &[Field] = &[
     (
         "logging",
         Object(&[
-            ("format", Flag("log-format")),
+            ("format", Flag("logging-format")),
             ("verbosity", Flag("v")),
-            ("flushFrequency", Without("\"5s\"", "each line is written at once")),
-            ("vmodule", Only("[]", "`--log` chooses what is logged by part")),
-            ("options", Without("{}", "lines are written to one stream")),
+            ("flushFrequency", Without("\"5s\"", AT_ONCE)),
+            ("vmodule", Flag("vmodule")),
+            (
+                "options",
+                Object(&[
+                    (
+                        "json",
+                        Object(&[
+                            ("splitStream", Without("false", AT_ONCE)),
+                            ("infoBufferSize", Without("\"0\"", AT_ONCE)),
+                        ]),
+                    ),
+                    (
+                        "text",
+                        Object(&[
+                            ("splitStream", Without("false", AT_ONCE)),
+                            ("infoBufferSize", Without("\"0\"", AT_ONCE)),
+                        ]),
+                    ),
+                ]),
+            ),
         ]),
     ),
     ("enableSystemLogHandler", Setting),
@@ -178,7 +197,7 @@ pub const FIELDS: &[Field] = &[
     ("crashLoopBackOff", Object(&[("maxContainerRestartPeriod", Setting)])),
     ("reservedMemory", Only("[]", "memory is not tied to NUMA nodes")),
     ("enableProfilingHandler", Setting),
-    ("enableDebugFlagsHandler", Without("false", "`--log` is given at the start")),
+    ("enableDebugFlagsHandler", Setting),
     ("seccompDefault", Setting),
     ("memoryThrottlingFactor", Setting),
     ("registerWithTaints", Setting),

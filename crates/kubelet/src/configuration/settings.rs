@@ -101,6 +101,8 @@ pub struct Settings {
     pub debugging_handlers: bool,
     /// Profiles are made for those who may ask.
     pub profiling: bool,
+    /// Whether the verbosity of the log can be set at `/debug/flags/v`.
+    pub debug_flags: bool,
     pub system_logs: bool,
     /// The calls that containers may make are bounded by the engine's profile where they ask for nothing else.
     pub seccomp_default: bool,
@@ -139,6 +141,7 @@ impl Default for Settings {
             pods_per_core: 0,
             debugging_handlers: true,
             profiling: true,
+            debug_flags: true,
             system_logs: true,
             seccomp_default: false,
             registers: true,
@@ -365,6 +368,7 @@ impl Settings {
         })?;
         fields.set("enableDebuggingHandlers", &mut self.debugging_handlers, yes)?;
         fields.set("enableProfilingHandler", &mut self.profiling, yes)?;
+        fields.set("enableDebugFlagsHandler", &mut self.debug_flags, yes)?;
         fields.set("enableSystemLogHandler", &mut self.system_logs, yes)?;
         fields.set("seccompDefault", &mut self.seccomp_default, yes)?;
         fields.set("registerNode", &mut self.registers, yes)?;

@@ -237,6 +237,7 @@ mod tests {
             ("GET", "/metrics/resource"),
             ("GET", "/logs/syslog"),
             ("POST", "/checkpoint/n/p/c"),
+            ("PUT", "/debug/flags/v"),
         ];
         let check = async |rights: &'static [&'static str], expected: &[usize]| {
             let (guard, _) = guard(rights);
@@ -261,6 +262,7 @@ mod tests {
         // Reading runs nothing.
         check(&["get/proxy"], &[0, 1, 2, 5, 9, 10]).await;
         check(&["create/proxy"], &[6, 7, 8]).await;
+        check(&["update/proxy"], &[14]).await;
         let (guard, _) = guard(&[]);
         let refused =
             guard.check(&somebody(), &bearer(&["Bearer good"]), &resolve(&Method::GET, "/pods")).await.unwrap_err();

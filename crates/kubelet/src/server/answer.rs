@@ -10,6 +10,10 @@ pub fn text(code: StatusCode, message: String) -> Answer {
     reply(code, "text/plain; charset=utf-8", message.into_bytes())
 }
 
+pub fn html(page: String) -> Answer {
+    reply(StatusCode::OK, "text/html; charset=utf-8", page.into_bytes())
+}
+
 pub fn document(value: &json::Value) -> Answer {
     reply(StatusCode::OK, "application/json", value.to_string().into_bytes())
 }

@@ -6,19 +6,20 @@ use std::{
     sync::Arc,
 };
 
+use ::logs::page;
 use api::{object::Object, rules::url::query_pairs};
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{Response, StatusCode};
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
 use json::{Value, json};
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::{
-    answer::{Answer, document, exposition, text},
+    answer::{Answer, document, exposition, html, text},
     volume_metrics,
 };
 use crate::{
@@ -41,6 +42,20 @@ pub fn pods(kubelet: &Kubelet) -> Answer {
     };
     let items: Vec<Value> = kubelet.pods.all().iter().map(with_status).collect();
     document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
+}
+
+/// `/debug/flags` and `/debug/flags/v`.
+pub async fn debug_flags(rest: &str, request: Request<Incoming>) -> Answer {
+    let method = request.method().clone();
+    let body = Limited::new(request.into_body(), page::LONGEST).collect().await;
+    match body {
+        Err(_) => text(StatusCode::BAD_REQUEST, "the request body is too long or broke off\n".to_owned()),
+        Ok(body) => {
+            let page = page::answer(method.as_str(), rest, &body.to_bytes());
+            let code = StatusCode::from_u16(page.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            if page.is_html { html(page.text) } else { text(code, page.text) }
+        }
+    }
 }
 
 /// The Pods that the engine has containers of which run, as far as it knows them.

@@ -59,6 +59,8 @@ fn config(config: &Config) -> Value {
         "configMapAndSecretChangeDetectionStrategy": "Watch",
         "enforceNodeAllocatable": if settings.reserved.enforced.pods { vec!["pods"] } else { vec!["none"] },
         "enableDebuggingHandlers": settings.debugging_handlers, "enableSystemLogHandler": settings.system_logs,
+        "enableDebugFlagsHandler": settings.debug_flags,
+        "logging": {"verbosity": logs::verbosity(), "flushFrequency": 0},
         "seccompDefault": settings.seccomp_default, "registerNode": settings.registers,
         "memoryThrottlingFactor": settings.memory_throttling,
         "memorySwap": {"swapBehavior": if settings.limited_swap { "LimitedSwap" } else { "NoSwap" }},

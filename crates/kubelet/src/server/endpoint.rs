@@ -32,6 +32,8 @@ pub enum Endpoint<'a> {
     },
     /// A profile, by its name.
     Profile(&'a str),
+    /// `/debug/flags` and what is below it.
+    DebugFlags(&'a str),
     /// exec, attach and port-forward.
     Stream(&'a str),
     /// No endpoint has this path.
@@ -41,8 +43,8 @@ pub enum Endpoint<'a> {
 impl Endpoint<'_> {
     /// Those that a node can do without: upstream turns them off together.
     pub fn is_for_debugging(&self) -> bool {
-        use Endpoint::{Logs, Profile, RunningPods, Stream, SystemLogs};
-        matches!(self, RunningPods | Logs { .. } | SystemLogs(_) | Profile(_) | Stream(_))
+        use Endpoint::{DebugFlags, Logs, Profile, RunningPods, Stream, SystemLogs};
+        matches!(self, RunningPods | Logs { .. } | SystemLogs(_) | Profile(_) | DebugFlags(_) | Stream(_))
     }
 }
 
@@ -92,6 +94,9 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Some(["checkpoint", namespace, pod, container]) if *method == Method::POST => {
             Endpoint::Checkpoint { namespace, pod, container }
         }
+        Some(["debug", "flags"] | ["debug", "flags", "v"]) => {
+            Endpoint::DebugFlags(path.strip_prefix("/debug/flags").unwrap_or_default().trim_end_matches('/'))
+        }
         _ => Endpoint::Unknown,
     };
     let subresources: &[&str] = match endpoint {
@@ -102,7 +107,8 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Endpoint::SystemLogs(_) => &["log"],
         Endpoint::Checkpoint { .. } => &["checkpoint"],
         Endpoint::Summary => &["stats"],
-        Endpoint::Logs { .. } | Endpoint::Profile(_) | Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
+        Endpoint::Logs { .. } | Endpoint::Profile(_) | Endpoint::DebugFlags(_) => &["proxy"],
+        Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
     };
     let verb = match (endpoint, method.as_str()) {
         // A WebSocket begins with GET, but to run a command is not to read.
@@ -153,6 +159,8 @@ mod tests {
         check("POST", "/debug/pprof/profile", Endpoint::Unknown, "create", &["proxy"]);
         let logs = Endpoint::Logs { namespace: "n", pod: "p", container: "c" };
         check("GET", "/containerLogs/n/p/c", logs, "get", &["proxy"]);
+        check("PUT", "/debug/flags/v", Endpoint::DebugFlags("/v"), "update", &["proxy"]);
+        check("GET", "/debug/flags/", Endpoint::DebugFlags(""), "get", &["proxy"]);
     }
 
     #[test]
@@ -198,7 +206,9 @@ mod tests {
             "/logsx",
             "/debug/pprof/../../metrics",
             "/debug/pprof/profile/x",
-            "/debug/flags/v",
+            "/debug/flags/w",
+            "/debug/flags/v/x",
+            "/debug/flags//v",
             "/metrics\\x",
         ] {
             check("GET", path, Endpoint::Unknown, "get", &["proxy"]);

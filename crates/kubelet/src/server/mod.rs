@@ -112,6 +112,8 @@ async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, requ
             profiles::answer(name, request).await
         }
         Endpoint::Profile(_) => text(StatusCode::METHOD_NOT_ALLOWED, "profiling endpoint is disabled.\n".to_owned()),
+        Endpoint::DebugFlags(rest) if kubelet.config.settings.debug_flags => answers::debug_flags(rest, request).await,
+        Endpoint::DebugFlags(_) => text(StatusCode::METHOD_NOT_ALLOWED, "flags endpoint is disabled.\n".to_owned()),
         Endpoint::Stream(path) => {
             let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
             streams::forward(&kubelet, &parts, request).await

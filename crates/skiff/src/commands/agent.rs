@@ -25,7 +25,6 @@ use crate::{
         options::{Agent, Node},
     },
     layout::Layout,
-    log,
     node::{
         address, alone,
         certificate::{Purpose, Renewal},
@@ -94,7 +93,7 @@ pub fn node_name(options: &Node) -> anyhow::Result<String> {
 
 /// `skiff agent`: a node of a control plane that runs elsewhere.
 pub fn run(options: Agent) -> anyhow::Result<ExitCode> {
-    log::install(&options.common)?;
+    options.common.logging.install()?;
     if !nix::unistd::geteuid().is_root() {
         bail!("`skiff agent` makes network interfaces, cgroups and mounts and so needs root; run it with sudo");
     }

@@ -14,23 +14,27 @@ use proxy::{
 use crate::{
     commands::{agent, server},
     flags::kube_proxy::{KubeProxyFlags, Local, NodePorts, Settings},
-    log,
     node::address,
 };
 
 pub fn run(flags: KubeProxyFlags) -> anyhow::Result<ExitCode> {
-    log::install_filter(&flags.log, &flags.log_format, flags.verbosity)?;
+    // The file says how to log too, so that nothing is logged before it is read.
+    let settings = if flags.cleanup { None } else { Some(flags.settings()?) };
+    let of_file = settings.as_ref().map(|settings| settings.logging.clone()).unwrap_or_default();
+    flags.logging.install_with(&of_file)?;
+    for field in settings.iter().flat_map(|settings| &settings.in_vain) {
+        tracing::warn!("--config: {field} has no effect on this proxy");
+    }
     if !nix::unistd::geteuid().is_root() {
         bail!("`skiff kube-proxy` writes rules of the kernel and so needs root; run it with sudo");
     }
-    if flags.cleanup {
+    let Some(settings) = settings else {
         server::runtime()?.block_on(async {
             proxy::apply::remove().await.context("cannot remove the Service rules of nftables")?;
             proxy::iptables::run::remove().await.context("cannot remove the Service rules of iptables")
         })?;
         return Ok(ExitCode::SUCCESS);
-    }
-    let settings = flags.settings()?;
+    };
     server::runtime()?.block_on(async {
         let stop = server::stop_signal()?;
         let config = Kubeconfig::current_of(&settings.kubeconfig)

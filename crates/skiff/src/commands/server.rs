@@ -45,7 +45,6 @@ use crate::{
     flags::options::{self, ControlPlane},
     given,
     layout::Layout,
-    log,
     node::address,
     program_text,
     progress::Progress,
@@ -75,7 +74,7 @@ pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
 
 /// `skiff server`.
 pub fn run(options: options::Server) -> anyhow::Result<ExitCode> {
-    log::install(&options.common)?;
+    options.common.logging.install()?;
     options.control_plane.check()?;
     let layout = Layout::new(&options.common.data_dir);
     layout.open()?;
@@ -410,7 +409,7 @@ async fn assembled(
         limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
         audit,
         build: BUILD,
-        debugging: Debugging { profiling: options.profiling, set_verbosity: None, flags: given::all() },
+        debugging: Debugging { profiling: options.profiling, flags: given::all() },
     });
     Ok(server.await?)
 }

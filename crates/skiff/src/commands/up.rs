@@ -14,7 +14,6 @@ use crate::{
     commands::{agent, check, down, server},
     flags::options::Up,
     layout::Layout,
-    log,
     node::alone,
     program_text,
     progress::{self, Message, Progress},
@@ -42,7 +41,7 @@ pub fn run(options: Up) -> anyhow::Result<ExitCode> {
     }
     check::require(&check::for_cluster(&options))?;
     if options.foreground {
-        log::install(&options.common)?;
+        options.common.logging.install()?;
         return cluster(options, Progress::default());
     }
     start(&options, &layout)
@@ -108,7 +107,7 @@ fn start(options: &Up, layout: &Layout) -> anyhow::Result<ExitCode> {
 fn stay(options: Up) -> anyhow::Result<ExitCode> {
     // The caller's terminal must not end us; a failure means we lead a session already.
     let _ = nix::unistd::setsid();
-    log::install(&options.common)?;
+    options.common.logging.install()?;
     let pipe = nix::unistd::dup(std::io::stdout()).context("cannot keep the pipe")?;
     let null = std::fs::File::options().write(true).open("/dev/null").context("cannot open /dev/null")?;
     nix::unistd::dup2_stdout(null).context("cannot close standard output")?;

@@ -127,6 +127,6 @@ mod tests {
         assert_eq!(created(false, other("false")).await, [class("true"), driver()]);
         assert_eq!(created(false, other("true")).await, [class("false"), driver()]);
         // The user has deleted the class: it does not come again.
-        assert_eq!(created(true, json!([])).await, [json!({}); 0]);
+        assert!(created(true, json!([])).await.is_empty());
     }
 }

@@ -10,7 +10,10 @@ use json::Value;
 use proxy::{Mode, apply::limits::Limits, iptables, node::Interface};
 use serde::Deserialize;
 
-use crate::flags::{ranges, value};
+use crate::flags::{
+    logging::{LoggingFile, LoggingFlags},
+    ranges, value,
+};
 
 const VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
@@ -84,19 +87,12 @@ pub struct KubeProxyFlags {
     /// Remove all rules that a proxy of skiff has written, and end
     #[arg(long)]
     pub cleanup: bool,
-    /// The things to log: a level, or targets with levels
-    #[arg(long, default_value = "info", value_name = "FILTER")]
-    pub log: String,
-    /// How log lines look: text or json
-    #[arg(long, default_value = "text", value_parser = ["text", "json"])]
-    pub log_format: String,
-    /// Upstream's log verbosity; 4 and more logs debug messages
-    #[arg(short = 'v', long = "v", default_value_t = 0, hide = true)]
-    pub verbosity: u8,
+    #[command(flatten)]
+    pub logging: LoggingFlags,
 }
 
 /// The proxy's settings, from flags or from the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub kubeconfig: PathBuf,
     pub node_name: Option<String>,
@@ -107,6 +103,9 @@ pub struct Settings {
     pub healthz: SocketAddr,
     pub metrics: SocketAddr,
     pub conntrack: Limits,
+    pub logging: LoggingFile,
+    /// Fields of the file that ask for something that this proxy does not do.
+    pub in_vain: Vec<String>,
 }
 
 /// How traffic of the cluster's Pods is known.
@@ -157,8 +156,7 @@ struct File {
     _show_hidden_metrics_for_version: Option<String>,
     #[serde(rename = "featureGates")]
     _feature_gates: Option<Value>,
-    #[serde(rename = "logging")]
-    _logging: Option<Value>,
+    logging: LoggingFile,
     #[serde(rename = "ipvs")]
     _ipvs: Option<Value>,
     #[serde(rename = "winkernel")]
@@ -254,18 +252,21 @@ impl KubeProxyFlags {
                 udp_stream: self.conntrack_udp_timeout_stream.unwrap_or(usual.udp_stream),
                 tcp_be_liberal: self.conntrack_tcp_be_liberal,
             },
+            logging: LoggingFile::default(),
+            in_vain: Vec::new(),
         })
     }
 }
 
 /// The fields that are taken, as JSON pointers, and change nothing.
-const WITHOUT_EFFECT: [&str; 20] = [
+const WITHOUT_EFFECT: [&str; 21] = [
     "/bindAddress",
     "/bindAddressHardFail",
     "/enableProfiling",
     "/showHiddenMetricsForVersion",
     "/featureGates",
-    "/logging",
+    "/logging/flushFrequency",
+    "/logging/options",
     "/ipvs",
     "/winkernel",
     "/configSyncPeriod",
@@ -301,9 +302,7 @@ fn in_vain(file: &Value) -> impl Iterator<Item = String> {
 
 fn read(text: &str) -> anyhow::Result<Settings> {
     let value: Value = serde_saphyr::from_str(text).context("it is not valid YAML")?;
-    for field in in_vain(&value) {
-        tracing::warn!("--config: {field} has no effect on this proxy");
-    }
+    let in_vain = in_vain(&value).collect();
     let file: File = json::from_value(without_nulls(value))?;
     if (file.api_version.as_str(), file.kind.as_str()) != (VERSION, KIND) {
         bail!("it is no {KIND} of {VERSION}");
@@ -330,6 +329,8 @@ fn read(text: &str) -> anyhow::Result<Settings> {
         healthz: bind(&text(&file.healthz_bind_address), ([0, 0, 0, 0], HEALTH_PORT).into())?,
         metrics: bind(&text(&file.metrics_bind_address), ([127, 0, 0, 1], METRICS_PORT).into())?,
         conntrack: limits(&file.conntrack)?,
+        logging: file.logging,
+        in_vain,
     })
 }
 

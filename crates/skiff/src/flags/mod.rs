@@ -13,6 +13,7 @@ pub mod in_flight;
 pub mod kube_proxy;
 pub mod kubelet_config;
 pub mod kubelet_flags;
+pub mod logging;
 pub mod lost_nodes;
 pub mod options;
 pub mod ranges;

@@ -24,6 +24,7 @@ use crate::flags::{
     in_flight::InFlight,
     kube_proxy::KubeProxyFlags,
     kubelet_config::KubeletConfig,
+    logging::LoggingFlags,
     lost_nodes::LostNodes,
     ranges::{self, Ranges},
     service_accounts::ServiceAccountFlags,
@@ -84,15 +85,8 @@ pub struct Common {
     /// Where everything is kept
     #[arg(long, default_value = DATA_DIR)]
     pub data_dir: PathBuf,
-    /// The log's filter: a level, or targets with levels such as `info,waypoint=debug`
-    #[arg(long, default_value = "info", value_name = "FILTER")]
-    pub log: String,
-    /// How log lines look: text or json
-    #[arg(long, default_value = "text", value_parser = ["text", "json"])]
-    pub log_format: String,
-    /// Upstream's log verbosity; 4 and more logs debug messages
-    #[arg(short = 'v', long = "v", default_value_t = 0, hide = true)]
-    pub verbosity: u8,
+    #[command(flatten)]
+    pub logging: LoggingFlags,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -116,9 +116,9 @@ fn args(
     for part in ["dns", "proxy", "network"].into_iter().filter(|part| !options.control_plane.runs(part)) {
         flag("disable", part.into());
     }
-    flag("log", common.log.clone().into());
-    flag("log-format", common.log_format.clone().into());
-    flag("v", common.verbosity.to_string().into());
+    for (name, value) in common.logging.texts() {
+        flag(name, value.into());
+    }
     Ok(args)
 }
 
