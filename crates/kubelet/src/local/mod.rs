@@ -19,10 +19,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::{
     node::machine,
-    volumes::{
-        error::{VolumeError, file_error},
-        state,
-    },
+    volumes::error::{VolumeError, file_error},
 };
 
 /// Every user of a container may write into its volume; the folder above lets in nobody but the node.
@@ -89,11 +86,6 @@ impl LocalVolumes {
 
 fn is_near(told: &Offer, fresh: &Offer) -> bool {
     told.folder == fresh.folder && told.size == fresh.size && told.free.abs_diff(fresh.free) < fresh.size / STEP
-}
-
-/// The paths of all volumes that Pods of this node have mounted.
-fn in_use(kubelet_root: &Path) -> BTreeSet<PathBuf> {
-    state::of_all_pods(kubelet_root).into_iter().filter_map(|record| Some(record.mounted?.path)).collect()
 }
 
 #[cfg(test)]
