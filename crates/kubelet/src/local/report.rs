@@ -1,4 +1,4 @@
-//! What the node says about its local volumes on its Node object, and what it is told there.
+//! The words about local volumes on the Node object: the node's own, and those of the control plane, which it does.
 
 use std::{
     collections::BTreeSet,
@@ -23,8 +23,11 @@ use crate::{
     volumes::{folder::blocking, state},
 };
 
-/// How often the disk is looked at, and what could not be removed is tried again.
+/// How often the disk is looked at.
 const EVERY: Duration = Duration::from_secs(60);
+/// How soon a volume that could not be removed is tried again; then later and later. A Pod that is gone for the API server may
+/// still be ending here.
+const SOON: Duration = Duration::from_millis(500);
 
 /// Keeps the annotations of the Node true for ever.
 pub async fn run(kubelet: Arc<Kubelet>) {
@@ -39,10 +42,16 @@ pub async fn run(kubelet: Arc<Kubelet>) {
     }
     let api: Api<Node> = Api::all(kubelet.config.client.clone());
     let mut changes = kubelet.node.subscribe();
+    let mut wait = EVERY;
     loop {
         if let Some(node) = kubelet.node.get(&Key::new("", &kubelet.config.node_name)) {
             let (local, root) = (kubelet.local.clone(), kubelet.config.root_dir.clone());
-            let patch = blocking(move || news(&node, &local, &root)).await;
+            let (patch, is_done) = blocking(move || news(&node, &local, &root)).await;
+            wait = match is_done {
+                true => EVERY,
+                false if wait == EVERY => SOON,
+                false => (wait * 2).min(EVERY / 2),
+            };
             if let Some(patch) = patch
                 && let Err(error) = api.merge_patch(&kubelet.config.node_name, "", patch).await
             {
@@ -50,7 +59,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
             }
         }
         tokio::select! {
-            () = clock::sleep(EVERY) => {}
+            () = clock::sleep(wait) => {}
             () = ordered(&mut changes) => {}
         }
     }
@@ -67,13 +76,14 @@ async fn ordered(changes: &mut Receiver<Change<Node>>) {
     {}
 }
 
-/// Does what the Node asks for; then what is to change on it, if anything is.
-fn news(node: &Node, local: &LocalVolumes, kubelet_root: &Path) -> Option<Value> {
+/// Does what the Node asks for; then what is to change on it, if anything is, and whether all that was asked for is done.
+fn news(node: &Node, local: &LocalVolumes, kubelet_root: &Path) -> (Option<Value>, bool) {
     let asked = names(&node.metadata, TO_REMOVE);
     let gone = match asked.is_empty() {
-        true => asked,
+        true => asked.clone(),
         false => local.remove(&asked, &in_use(kubelet_root)),
     };
+    let is_done = gone.len() == asked.len();
     let told = Offer::of(node);
     let (nothing, gone) = (json!({}), text(gone));
     let mut changed = nothing.clone();
@@ -84,7 +94,8 @@ fn news(node: &Node, local: &LocalVolumes, kubelet_root: &Path) -> Option<Value>
         let (name, value) = offer.annotation();
         changed[name] = json!(value);
     }
-    (changed != nothing).then(|| json!({"metadata": {"annotations": changed}}))
+    let patch = (changed != nothing).then(|| json!({"metadata": {"annotations": changed}}));
+    (patch, is_done)
 }
 
 /// The paths of all volumes that Pods of this node have mounted.
@@ -120,7 +131,12 @@ mod tests {
                 held.map(|(name, value)| (name.to_string(), value.clone())).collect();
             let node: Node = json::from_value(json!({"metadata": {"name": "n", "annotations": held}})).unwrap();
             let offer = Offer::of(&node);
-            let patch = news(&node, &local, &root)?;
+            let (patch, is_done) = news(&node, &local, &root);
+            assert_eq!(
+                is_done,
+                !order.is_some_and(|order| order.contains("pvc-3")) || !in_use(&root).contains(&folder.join("pvc-3"))
+            );
+            let patch = patch?;
             let changed = patch["metadata"]["annotations"].clone();
             for (name, value) in changed.as_object().unwrap() {
                 annotations[name] = value.clone();

@@ -40,7 +40,7 @@ async fn write(client: &Client) -> Result<(), client::Error> {
     made(drivers.create(&driver()).await)
 }
 
-/// What is there already was made by a start that was interrupted, or by another server.
+/// An object that is there already was made by a start that was interrupted, or by another server.
 fn made<T>(outcome: Result<T, client::Error>) -> Result<(), client::Error> {
     match outcome {
         Err(client::Error::Api(status)) if status.code == 409 => Ok(()),
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// What is created in a cluster with this driver or without, and with these classes: each name with its annotations.
+    /// The objects that are created in a cluster with this driver or without, and with these classes: each name with its annotations.
     async fn created(has_driver: bool, classes: Value) -> Vec<Value> {
         let created = Arc::new(Mutex::new(Vec::new()));
         let seen = created.clone();

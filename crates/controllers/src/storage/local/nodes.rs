@@ -1,4 +1,4 @@
-//! What the controllers have to do with each node: the volumes that it is asked to remove, and for the scheduler the room
+//! The dealings with each node: the volumes that it is asked to remove, and for the scheduler the room
 //! that it has for new ones.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -153,7 +153,10 @@ mod tests {
 
     fn node(order: Option<&str>, free: u64) -> Node {
         let (name, text) = Offer { folder: "/v".to_owned(), size: 30 << 30, free: free << 30 }.annotation();
-        let annotations = json!({name: text, TO_REMOVE: order});
+        let mut annotations = json!({name: text});
+        if let Some(order) = order {
+            annotations[TO_REMOVE] = json!(order);
+        }
         let meta = json!({"name": "n", "uid": "u", "labels": {HOST_NAME: "host"}, "annotations": annotations});
         json::from_value(json!({"metadata": meta})).unwrap()
     }

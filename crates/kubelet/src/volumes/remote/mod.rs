@@ -1,4 +1,4 @@
-//! What the sorts of volumes from servers share: programs of the machine, disks and their file systems, and the options
+//! The means that the sorts of volumes from servers share: programs of the machine, disks and their file systems, and the options
 //! of mounts. The sorts themselves are in `plugins`.
 
 pub mod disk;

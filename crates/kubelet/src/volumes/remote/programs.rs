@@ -17,7 +17,7 @@ use tokio::{
 const MORE: [&str; 4] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"];
 /// A server that does not answer holds up its Pods no longer; then it is tried again. Longer than mount.nfs tries itself.
 const LONGEST: Duration = Duration::from_secs(150);
-/// What is read of a program's words.
+/// The bytes that are read of a program's words.
 const MOST_WORDS: u64 = 4096;
 
 /// Where programs are looked for, in this order.
@@ -83,7 +83,7 @@ impl Programs {
 async fn words(stream: Option<impl AsyncRead + Unpin>) -> String {
     let Some(mut stream) = stream else { return String::new() };
     let mut kept = Vec::new();
-    // What cannot be read was not said.
+    // Words that cannot be read were not said.
     let _ = (&mut stream).take(MOST_WORDS).read_to_end(&mut kept).await;
     let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     String::from_utf8_lossy(&kept).into_owned()

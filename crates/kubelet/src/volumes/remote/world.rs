@@ -47,6 +47,7 @@ impl World {
 
     /// Mounts the volume `v` of this source.
     pub async fn mount(&self, source: Value) -> Result<Mounted, String> {
+        files::modes::folder(self.folder.path(), files::modes::NODE_FOLDER).unwrap();
         let mut volume = json!({"name": "v"});
         for (name, value) in source.as_object().unwrap() {
             volume[name] = value.clone();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Disk;
 
-/// What is known on disk of a volume.
+/// The facts about a volume that outlive the kubelet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub disk: Disk,

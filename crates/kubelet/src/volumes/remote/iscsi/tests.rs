@@ -117,7 +117,7 @@ async fn secrets_are_neither_told_nor_kept() {
             format!("{place}.password -v s3cret")
         ]
     );
-    // What began is undone although it came to nothing.
+    // A beginning that came to nothing is undone, too.
     world.detach("a").await;
     assert!(!is_known(&world.pod("a"), "v"));
 }
