@@ -105,7 +105,7 @@ mod tests {
 
     /// The calls and the outcome of mounting a disk of which blkid says this.
     async fn mounted(blkid: &str, fsck: &str, wish: &Wish<'_>) -> (Vec<String>, Result<(), String>) {
-        let fakes = Fakes::new();
+        let fakes = Fakes::in_a_new_folder();
         fakes.add("blkid", blkid).add("fsck", fsck).add("mkfs.ext4", "").add("mkfs.xfs", "");
         fakes.add("mount", "[ \"$2\" != bad ] || { echo no; exit 32; }");
         let done = mount(&fakes.programs(), Path::new("/dev/d"), Path::new("/t"), wish).await;

@@ -97,7 +97,7 @@ pub struct Fakes {
 
 #[cfg(test)]
 impl Fakes {
-    pub fn new() -> Self {
+    pub fn in_a_new_folder() -> Self {
         Fakes { folder: tempfile::tempdir().unwrap() }
     }
 
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_is_found_and_its_words_are_kept_within_bounds() {
-        let fakes = Fakes::new();
+        let fakes = Fakes::in_a_new_folder();
         fakes.add("good", "echo out; echo err >&2").add("bad", "echo why >&2; exit 32");
         fakes.add("loud", "i=0; while [ $i -lt 2000 ]; do echo 0123456789; i=$((i+1)); done");
         let programs = fakes.programs();

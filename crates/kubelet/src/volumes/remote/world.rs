@@ -38,7 +38,7 @@ impl World {
             _ => None,
         };
         let kubelet = fixture::kubelet(root.path(), runtime::fake::Fake::default(), answer);
-        let (fakes, mounts) = (Fakes::new(), Arc::<Recorded>::default());
+        let (fakes, mounts) = (Fakes::in_a_new_folder(), Arc::<Recorded>::default());
         let remote = Arc::new(Remote::new(fakes.programs(), fakes.folder.path().to_owned()));
         let means = Means { remote, mounter: mounts.clone(), ..kubelet.volume_means() };
         let folder = PodFolder::new(&root.path().join("kubelet"), "u");

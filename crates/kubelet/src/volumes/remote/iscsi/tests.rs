@@ -33,7 +33,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let fakes = Fakes::new();
+        let fakes = Fakes::in_a_new_folder();
         fakes.add("iscsiadm", TARGET);
         let remote = Remote::new(fakes.programs(), fakes.folder.path().to_owned());
         World { fakes, remote, pods: tempfile::tempdir().unwrap() }
@@ -145,7 +145,7 @@ async fn an_interface_of_its_own_has_its_name() {
 
 #[tokio::test]
 async fn what_is_missing_is_said() {
-    let fakes = Fakes::new();
+    let fakes = Fakes::in_a_new_folder();
     let remote = Remote::new(fakes.programs(), fakes.folder.path().to_owned());
     let pods = tempfile::tempdir().unwrap();
     let why = remote.attach(&pods.path().join("a"), "v", &disk(0), &Chap::default()).await.unwrap_err();
