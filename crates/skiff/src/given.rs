@@ -45,7 +45,7 @@ mod tests {
     fn flags_are_told_with_what_counts_without_them() {
         let args = ["skiff", "server", "--data-dir=/d", "--disable=dns,scheduler", "--v=4"].map(str::to_owned);
         let flags = of(&args);
-        for (name, value) in [("data-dir", "/d"), ("disable", "dns,scheduler"), ("v", "4"), ("profiling", "true")] {
+        for (name, value) in [("data-dir", "/d"), ("disable", "dns,scheduler"), ("v", "4"), ("profiling", "false")] {
             assert_eq!(flags.get(name).map(String::as_str), Some(value), "{name}");
         }
         let args = ["skiff", "agent", "--server=https://h:1", "--token=abc"].map(str::to_owned);
