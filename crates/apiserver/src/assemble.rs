@@ -108,6 +108,8 @@ pub struct Options {
     pub audit: Option<audit::Settings>,
     /// The source that this program was built from.
     pub build: Build,
+    /// What makes the spans of requests, if any are sent.
+    pub tracer: Option<Arc<spans::Tracer>>,
     /// The pages for developers.
     pub debugging: Debugging,
     pub features: Features,
@@ -268,6 +270,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         background.spawn(external.follow());
     }
     let fairness = state.fairness.clone();
+    state.tracer = options.tracer;
     state.auditor = options.audit.map(|settings| Auditor::new(settings, &mut background));
     let auditor = state.auditor.clone();
     if let Some((file, text)) = options.authentication.file {

@@ -45,6 +45,8 @@ pub type Rewrite = Box<dyn Fn() -> BoxFuture<'static, Result<Value, StatusError>
 pub struct Router {
     /// The rewriting of every value that is not encrypted with the first key of its resource.
     pub rewrite: std::sync::OnceLock<Rewrite>,
+    /// What `/configz` shows of the components beside the server.
+    pub configurations: std::sync::OnceLock<Value>,
     pub state: Arc<State>,
     pub authenticator: Arc<dyn Authenticator>,
     pub specials: Specials,
@@ -67,6 +69,7 @@ impl Router {
     pub fn new(state: Arc<State>, authenticator: Arc<dyn Authenticator>) -> Self {
         Router {
             rewrite: std::sync::OnceLock::new(),
+            configurations: std::sync::OnceLock::new(),
             checks: Checks::of(&state.objects),
             state,
             authenticator,
@@ -128,6 +131,9 @@ impl Router {
         let path = call.info.path.as_str();
         if let Some(answer) = self.zpages.answer(path, &call.headers)? {
             return Ok(answer);
+        }
+        if let Some(shown) = self.configurations.get().filter(|_| path == "/configz") {
+            return Ok(respond::json(StatusCode::OK, shown.to_string()));
         }
         match path {
             "/version" => Ok(respond::json(StatusCode::OK, pretty::text(&version::page(&self.build)))),

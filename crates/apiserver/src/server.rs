@@ -7,6 +7,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use api::Value;
 use futures::future::BoxFuture;
 use http::Request;
 
@@ -45,6 +46,11 @@ impl Server {
     /// Says what writes everything once more that is not encrypted with the first key; later ones change nothing.
     pub fn on_rewrite(&self, rewrite: Rewrite) {
         let _ = self.router.rewrite.set(rewrite);
+    }
+
+    /// Says how the components are set up that work beside this server, for `/configz`; later ones change nothing.
+    pub fn show_configurations(&self, configurations: Value) {
+        let _ = self.router.configurations.set(configurations);
     }
 
     /// Waits until everything that was audited has gone where it goes.

@@ -61,6 +61,8 @@ pub struct State {
     pub fairness: Option<Arc<Fairness>>,
     /// `None` where nothing is audited.
     pub auditor: Option<Arc<Auditor>>,
+    /// `None` where no spans are sent.
+    pub tracer: Option<Arc<spans::Tracer>>,
     /// Group versions that other servers serve.
     pub aggregator: Arc<Aggregator>,
 }
@@ -87,6 +89,7 @@ impl State {
             metrics,
             places,
             auditor: None,
+            tracer: None,
             fairness: None,
             aggregator,
         }

@@ -4,11 +4,13 @@
 //! wall time is an anchor plus the runtime's (pausable) monotonic time and every random number comes from
 //! the seed, so that a whole cluster in one thread repeats exactly.
 
+mod go_time;
 mod progress;
 mod seldom;
 
 use std::cell::RefCell;
 
+pub use go_time::go_time;
 pub use jiff::Timestamp;
 pub use progress::Progress;
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};

@@ -1,5 +1,5 @@
 //! Plain HTTP for those who ask how the proxy or a Service is: load balancers, scrapers. Nobody says who they are, so what they
-//! hear are numbers and nothing else, and there are bounds on all they can take.
+//! hear are numbers and settings and nothing else, and there are bounds on all they can take.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -11,6 +11,7 @@
 mod answers;
 pub mod apply;
 mod arrivals;
+mod configz;
 pub mod endpoints;
 mod family;
 pub mod health;
@@ -60,7 +61,7 @@ pub struct Config {
     pub conntrack: Limits,
     /// Where `/healthz` and `/livez` are answered.
     pub healthz: Option<SocketAddr>,
-    /// Where `/metrics` and `/proxyMode` are answered.
+    /// Where `/metrics`, `/proxyMode` and `/configz` are answered.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -83,7 +84,8 @@ pub async fn run(caches: Caches, config: Config) {
     apply::limits::set(&config.conntrack);
     let mut pages = JoinSet::new();
     pages.spawn(at(config.healthz, "the proxy's health", health_page(liveness.clone(), metrics.clone())));
-    pages.spawn(at(config.metrics, "the proxy's metrics", metrics_page(metrics, config.mode)));
+    let configz = configz::page(&config).to_string();
+    pages.spawn(at(config.metrics, "the proxy's metrics", metrics_page(metrics, config.mode, configz)));
     let mut disturbances = Disturbances::of(config.mode);
     proxy.services.synced().await;
     nodes.synced().await;
@@ -142,11 +144,12 @@ fn health_page(liveness: Liveness, metrics: Metrics) -> Answer {
     })
 }
 
-fn metrics_page(metrics: Metrics, mode: Mode) -> Answer {
+fn metrics_page(metrics: Metrics, mode: Mode, configz: String) -> Answer {
     Arc::new(move |path| match path {
         "/metrics" => {
             answers::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render(mode.name()))
         }
+        "/configz" => answers::json_answer(StatusCode::OK, configz.clone()),
         "/proxyMode" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", mode.name().to_owned()),
         "/healthz" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned()),
         _ => answers::not_found(),

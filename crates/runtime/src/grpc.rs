@@ -36,6 +36,12 @@ pub fn channel(socket: &Path) -> Channel {
     }))
 }
 
+/// A lazily connected channel to a host and its port, without TLS.
+pub fn remote(address: &str) -> Result<Channel, String> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
+    Ok(endpoint.connect_timeout(Duration::from_secs(10)).connect_lazy())
+}
+
 /// Connects to a socket, says so, and waits until the connection breaks: who is no longer there shows it by that, also when
 /// nobody calls.
 pub async fn hold(socket: &Path, connected: impl FnOnce()) -> io::Result<()> {

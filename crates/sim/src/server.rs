@@ -52,6 +52,7 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         runtime_config: Default::default(),
         build: Default::default(),
         debugging: Default::default(),
+        tracer: None,
     };
     assemble(options).await.expect("a server over an empty store starts")
 }

@@ -5,6 +5,7 @@
 mod allocator;
 mod cis;
 mod commands;
+mod configz;
 mod control_plane;
 mod flags;
 mod given;

@@ -24,6 +24,7 @@ use crate::{
         large,
         request::{Info, Served},
         respond, timing,
+        traced::Traced,
         view::View,
         web::Web,
     },
@@ -173,7 +174,13 @@ async fn authenticated(
             acted_for
         }
     };
-    authorized(router, parts, body, info, (user, trail), &found.flow).await
+    match Traced::begin(state.tracer.as_ref(), &parts, &info, &user) {
+        None => authorized(router, parts, body, info, (user, trail), &found.flow).await,
+        // Few servers send spans: the others need no room for one beside each request.
+        Some(traced) => {
+            Box::pin(traced.around(authorized(router, parts, body, info, (user, trail), &found.flow))).await
+        }
+    }
 }
 
 /// The flow of a request that came over the network. It has its seats until its handler has made the answer, a watch until it has

@@ -13,5 +13,6 @@ pub mod places;
 pub mod request;
 pub mod respond;
 pub mod timing;
+pub mod traced;
 pub mod view;
 pub mod web;

@@ -20,7 +20,7 @@ use api::{
 use base64::Engine as _;
 use clock::Duration;
 use dialer::Endpoint;
-use http::{Request, Uri, header};
+use http::{HeaderName, HeaderValue, Request, Uri, header};
 use parking_lot::Mutex;
 use pki::Serving;
 
@@ -108,6 +108,13 @@ impl Webhooks {
         if let Some(shown) = shown {
             shown.stamp(request.headers_mut());
         }
+        let mut span = spans::child("HTTP POST");
+        if let Some(span) = &mut span {
+            span.set("http.request.method", "POST");
+            span.set("server.address", &*place.host);
+            let traceparent = span.context().header().parse::<HeaderValue>();
+            request.headers_mut().extend(traceparent.ok().map(|value| (HeaderName::from_static("traceparent"), value)));
+        }
         let asked = async {
             // Nothing that it redirects to is followed.
             let answer = dialer.forward(&place.to, request).await.map_err(|error| place.failed(why(&error)))?;
@@ -116,7 +123,14 @@ impl Webhooks {
             Ok::<_, StatusError>((parts, whole.map_err(|error| place.failed(&unread(&error, question.limit)))?))
         };
         let late = |_| place.failed(question.late);
-        let (parts, body) = clock::timeout(Duration::from_secs(question.seconds), asked).await.map_err(late)??;
+        let answer = clock::timeout(Duration::from_secs(question.seconds), asked).await.map_err(late).flatten();
+        if let Some(span) = &mut span {
+            match &answer {
+                Ok((parts, _)) => span.set("http.response.status_code", parts.status.as_u16()),
+                Err(_) => span.fail(),
+            }
+        }
+        let (parts, body) = answer?;
         if !parts.status.is_success() {
             let media_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("text/");
             let code = parts.status.as_u16();

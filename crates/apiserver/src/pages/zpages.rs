@@ -17,6 +17,7 @@ const VERSION: &str = "v1alpha1";
 
 /// The pages about the process that `/statusz` names.
 const PATHS: &[&str] = &[
+    "/configz",
     "/debug/api_priority_and_fairness",
     "/debug/flags",
     "/debug/pprof",

@@ -72,6 +72,7 @@ impl Scene {
             audit: None,
             build: crate::pages::version::Build::default(),
             debugging: Default::default(),
+            tracer: None,
             features: Default::default(),
             runtime_config: Default::default(),
         };

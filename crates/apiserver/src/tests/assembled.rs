@@ -48,6 +48,7 @@ pub fn options() -> Options {
         audit: None,
         build: crate::pages::version::Build::default(),
         debugging: Default::default(),
+        tracer: None,
         features: Default::default(),
         runtime_config: Default::default(),
     }
@@ -293,6 +294,17 @@ async fn only_who_may_do_everything_looks_into_the_process() {
     for page in ["GET /debug/pprof/", "PUT /debug/flags/v", "GET /debug/flags"] {
         assert_eq!(without.say("+root", page, json!(null)).await.0, 404, "--profiling=false: {page}");
     }
+}
+
+#[tokio::test]
+async fn configurations_are_shown_to_who_may_read_everything() {
+    let talk = Talk::start().await;
+    assert_eq!(talk.say("+root", "GET /configz", json!(null)).await.0, 404);
+    talk.0.show_configurations(json!({"componentconfig": {"podInitialBackoffSeconds": 1}}));
+    assert_eq!(talk.say("", "GET /configz", json!(null)).await.0, 403);
+    assert_eq!(talk.say("secret", "GET /configz", json!(null)).await.0, 403);
+    let (code, shown) = talk.say("+root", "GET /configz", json!(null)).await;
+    assert_eq!((code, &shown["componentconfig"]["podInitialBackoffSeconds"]), (200, &json!(1)));
 }
 
 #[tokio::test(start_paused = true)]

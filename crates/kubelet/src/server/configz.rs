@@ -1,25 +1,11 @@
 //! The configuration that is in force, as `/configz` shows it: what was written, with what counts where nothing was.
 
 use api::write::patch;
-use clock::Duration;
+use clock::go_time as time;
 use json::{Value, json};
 
 use super::answer::{Answer, document};
 use crate::{config::Config, kubelet::Kubelet};
-
-/// A time as Go writes it, of those that settings have.
-fn time(time: Duration) -> String {
-    let (seconds, millis) = (time.as_secs(), time.subsec_millis());
-    if seconds == 0 && millis > 0 {
-        return format!("{millis}ms");
-    }
-    let fraction = if millis == 0 { String::new() } else { format!(".{millis:03}").trim_end_matches('0').to_owned() };
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds}{fraction}s"),
-        (0, minutes, seconds) => format!("{minutes}m{seconds}{fraction}s"),
-        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}{fraction}s"),
-    }
-}
 
 pub fn answer(kubelet: &Kubelet) -> Answer {
     document(&json!({ "kubeletconfig": config(&kubelet.config) }))
@@ -92,16 +78,6 @@ mod tests {
         configuration::{Document, settings::Settings},
         pod::fixture,
     };
-
-    #[test]
-    fn times_are_written_as_go_writes_them() {
-        let check = |millis: u64, expected: &str| assert_eq!(time(Duration::from_millis(millis)), expected);
-        check(0, "0s");
-        check(250, "250ms");
-        check(10_000, "10s");
-        check(300_000, "5m0s");
-        check(3_661_500, "1h1m1.5s");
-    }
 
     #[tokio::test]
     async fn what_was_written_is_shown_with_what_counts_beside_it() {

@@ -16,9 +16,11 @@ use crate::{class::DEFAULT_SCHEDULER, engine::Settings, plugins::PLUGINS, profil
 mod extenders;
 mod plugin_args;
 mod plugin_sets;
+mod shown;
 
 use extenders::ExtenderSpec;
 use plugin_sets::PluginSets;
+pub use shown::shown;
 
 const VERSION: &str = "kubescheduler.config.k8s.io/v1";
 const KIND: &str = "KubeSchedulerConfiguration";

@@ -33,12 +33,13 @@ use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
 use crate::{
+    configz,
     control_plane::{
         admin,
         at_rest::AtRest,
         audit, cluster_dns,
         fresh::Fresh,
-        local_storage,
+        local_storage, traces,
         trust::{self, Clients},
         welcome,
     },
@@ -198,15 +199,21 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let ending = Arc::<AtomicBool>::default();
     let cluster = cluster(options, &pki, &clients, address);
     let audit = audit::settings(&options.audit, layout)?;
-    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), (&cluster, &clients), audit, components);
+    let instance = controllers::api_server::identity::name(&address::host_name()?);
+    let traces = options.tracing.config()?.map(|config| traces::begin(&config, instance)).transpose()?;
+    let (tracer, sending) = traces.unzip();
+    let around = (&cluster, &clients, tracer);
+    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), around, audit, components);
     let server = progress.step("API server assembled", server).await?;
     server.on_rewrite(at_rest.clone().answering());
+    server.show_configurations(configz::of(options, &scheduling_settings));
     let bind = SocketAddr::new(options.listen_address(), options.secure_port);
     let listening = server.listen(bind, Arc::new(tls)).await.with_context(|| cannot_listen(bind))?;
     let (kubeconfig, port) = (layout.admin_kubeconfig(), options.secure_port);
     fresh.keep(&pki, move |pki| admin::keep(&kubeconfig, pki, port))?;
     let mut tasks = JoinSet::new();
     tasks.spawn(fresh.clone().run());
+    sending.into_iter().for_each(|sending| drop(tasks.spawn(sending)));
     server.add_metrics(client::metrics::render);
     server.add_metrics(controllers::queue_metrics);
     for followed in [followed, clients.followed(server.clone(), cluster)].into_iter().flatten() {
@@ -360,7 +367,7 @@ async fn assembled(
     pki: &Pki,
     fresh: &Fresh,
     (at_rest, ending): (&AtRest, Arc<AtomicBool>),
-    (cluster, clients): (&Cluster, &Clients),
+    (cluster, clients, tracer): (&Cluster, &Clients, Option<Arc<spans::Tracer>>),
     audit: Option<apiserver::audit::Settings>,
     components: [(&str, Alive); 2],
 ) -> anyhow::Result<apiserver::Server> {
@@ -409,6 +416,7 @@ async fn assembled(
         limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
         audit,
         build: BUILD,
+        tracer,
         debugging: Debugging { profiling: options.profiling, flags: given::all() },
     });
     Ok(server.await?)

@@ -20,6 +20,7 @@ pub mod ranges;
 pub mod service_accounts;
 pub mod serving;
 pub mod switches;
+pub mod tracing;
 pub mod value;
 pub mod volumes;
 pub mod web;

@@ -30,6 +30,7 @@ use crate::flags::{
     service_accounts::ServiceAccountFlags,
     serving::ServingFlags,
     switches::{FeatureGates, ServedVersions},
+    tracing::TracingFlags,
     value,
     volumes::Volumes,
     web::WebFlags,
@@ -216,6 +217,8 @@ pub struct ControlPlane {
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub profiling: bool,
     #[command(flatten)]
+    pub tracing: TracingFlags,
+    #[command(flatten)]
     pub etcd: EtcdFlags,
     #[command(flatten)]
     pub encryption: EncryptionFlags,
@@ -324,13 +327,17 @@ impl ControlPlane {
         }
     }
 
+    /// Whether the parts are led by one of several servers.
+    pub fn leads(&self) -> bool {
+        self.leader_elect.unwrap_or(!self.etcd.etcd_servers.is_empty())
+    }
+
     /// The candidate for a part's leadership, named after the machine; `None` where nobody else could lead. The embedded
     /// store has one server, and no need to write every two seconds that it is still there.
     pub fn candidate(&self, lease: &str, host: &str) -> Option<Candidate> {
-        let wanted = self.leader_elect.unwrap_or(!self.etcd.etcd_servers.is_empty());
         // A process that starts again must not take itself for the one before.
         let identity = format!("{host}_{}", clock::uuid());
-        wanted.then(|| Candidate {
+        self.leads().then(|| Candidate {
             lease_duration: self.leader_elect_lease_duration,
             renew_deadline: self.leader_elect_renew_deadline,
             retry_period: self.leader_elect_retry_period,
@@ -404,6 +411,7 @@ impl ControlPlane {
         self.authorization.settings()?;
         self.authentication.settings(&self.issuer())?;
         self.serving.check()?;
+        self.tracing.config()?;
         self.service_accounts.check()?;
         self.in_flight.check()?;
         self.web.settings()?;

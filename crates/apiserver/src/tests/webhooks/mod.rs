@@ -3,6 +3,7 @@
 mod answers;
 mod asked;
 mod shown;
+mod traced;
 
 use std::sync::Arc;
 
