@@ -108,7 +108,7 @@ pub struct Options {
     pub audit: Option<audit::Settings>,
     /// The source that this program was built from.
     pub build: Build,
-    /// What makes the spans of requests, if any are sent.
+    /// The maker of the spans of requests; `None` where none are sent.
     pub tracer: Option<Arc<spans::Tracer>>,
     /// The pages for developers.
     pub debugging: Debugging,

@@ -45,7 +45,7 @@ pub type Rewrite = Box<dyn Fn() -> BoxFuture<'static, Result<Value, StatusError>
 pub struct Router {
     /// The rewriting of every value that is not encrypted with the first key of its resource.
     pub rewrite: std::sync::OnceLock<Rewrite>,
-    /// What `/configz` shows of the components beside the server.
+    /// The configurations of the components beside the server: the page `/configz`.
     pub configurations: std::sync::OnceLock<Value>,
     pub state: Arc<State>,
     pub authenticator: Arc<dyn Authenticator>,

@@ -7,6 +7,7 @@ use crate::{
     Config,
     family::Mode,
     node::{FromPods, Node},
+    script::MASQUERADE_BIT,
 };
 
 /// The configuration by the name of its group.
@@ -23,7 +24,8 @@ fn shown(config: &Config) -> Value {
     });
     let by_interface = |node: &Node| matches!(node.pods, Some(FromPods::Interface(_)));
     let node_ports = families.iter().flat_map(|node| node.node_ports.iter().flatten());
-    let mut rules = json!({"masqueradeAll": families.iter().any(|node| node.masquerade_all), "masqueradeBit": 14});
+    let mut rules =
+        json!({"masqueradeAll": families.iter().any(|node| node.masquerade_all), "masqueradeBit": MASQUERADE_BIT});
     if let Mode::Iptables(settings) = config.mode {
         rules["localhostNodePorts"] = json!(settings.localhost_node_ports);
     }

@@ -49,6 +49,7 @@ use crate::{
     table::Claim,
 };
 pub use family::Mode;
+pub use script::MASQUERADE_BIT;
 
 /// The settings of the proxy.
 #[derive(Debug, Clone)]

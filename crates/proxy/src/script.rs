@@ -20,6 +20,8 @@ pub fn table(family: Family) -> &'static str {
 /// Packets with this mark get the node's address as their source on the way out (upstream's mark, so that other
 /// software that knows it keeps working).
 pub const MASQUERADE_MARK: &str = "0x4000";
+/// The bit of that mark, as configurations count it.
+pub const MASQUERADE_BIT: i32 = 14;
 /// The chain that sets it.
 pub const MARK_CHAIN: &str = "mark-for-masquerade";
 

@@ -21,7 +21,7 @@ pub enum Collector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     pub collector: Collector,
-    /// Of traces that begin here, so many in a million are sent.
+    /// The number of traces that are sent of a million that begin here.
     pub per_million: u32,
 }
 

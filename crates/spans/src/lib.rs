@@ -87,7 +87,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Of traces that begin here, so many in a million are sent. Spans come out of the receiver.
+    /// The number of traces that are sent of a million that begin here. Spans come out of the receiver.
     pub fn new(per_million: u32) -> (Arc<Self>, mpsc::Receiver<Facts>) {
         let (queue, spans) = mpsc::channel(QUEUE);
         (Arc::new(Tracer { queue, per_million, lost: AtomicU64::new(0) }), spans)

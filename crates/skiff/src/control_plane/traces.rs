@@ -14,7 +14,7 @@ use spans::{
 /// A collector that takes longer for a batch loses it; upstream's number.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// What makes spans, and the work that sends them.
+/// The maker of spans, and the work that sends them.
 pub fn begin(config: &Config, instance: String) -> anyhow::Result<(Arc<Tracer>, impl Future<Output = ()> + use<>)> {
     let channel = match &config.collector {
         Collector::Socket(path) => grpc::channel(path),

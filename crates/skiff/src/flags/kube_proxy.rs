@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use ipnet::IpNet;
 use json::Value;
-use proxy::{Mode, apply::limits::Limits, iptables, node::Interface};
+use proxy::{MASQUERADE_BIT, Mode, apply::limits::Limits, iptables, node::Interface};
 use serde::Deserialize;
 
 use crate::flags::{
@@ -19,8 +19,6 @@ const VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
 const HEALTH_PORT: u16 = 10256;
 const METRICS_PORT: u16 = 10249;
-/// The bit of upstream's masquerade mark, which is the one of the rules here.
-const MASQUERADE_BIT: i32 = 14;
 
 #[derive(Args, Clone, Debug)]
 pub struct KubeProxyFlags {
