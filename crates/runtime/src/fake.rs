@@ -128,11 +128,25 @@ impl Fake {
 
     /// The container of that name ends.
     pub fn exit(&self, name: &str, code: i32) {
+        self.exit_quietly(name, code);
+        self.speak_of(name);
+    }
+
+    /// The container of that name ends, and no event says so.
+    pub fn exit_quietly(&self, name: &str, code: i32) {
         let mut state = self.state.lock();
         let mut containers = state.containers.values_mut().map(|(_, c)| c);
         let running = containers.find(|c| c.state() == ContainerState::ContainerRunning && name_of(c) == name);
         if let Some(container) = running {
             end(container, code);
+        }
+    }
+
+    /// An event about the newest container of that name.
+    pub fn speak_of(&self, name: &str) {
+        let state = self.state.lock();
+        let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
+        if let Some(container) = named.max_by_key(|c| &c.id) {
             // Nobody listening is fine.
             let _ = self.events.send(container.id.clone());
         }

@@ -237,6 +237,22 @@ fn an_engine_that_answers_late_is_waited_for() {
     assert_eq!((world.asked("run_sandbox p"), world.asked("start m")), (1, 1));
 }
 
+#[test]
+fn an_end_that_the_engine_shows_long_after_its_event_is_seen() {
+    let world = World::new();
+    world.make_pod("p", one_container("Never"));
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        world.engine.speak_of("m");
+        clock::sleep(Duration::from_secs(20)).await;
+        world.engine.exit_quietly("m", 0);
+        let ended = clock::Instant::now();
+        until("the Pod has succeeded", || world.phase("p") == "Succeeded").await;
+        // Without the event it would be found when the Pod is looked at anyway.
+        assert!(ended.elapsed() < Duration::from_secs(16), "{:?}", ended.elapsed());
+    });
+}
+
 /// Calls that do something, and what an engine says that does them, or does not, and answers with an error.
 const CALLS: [&str; 7] =
     ["run_sandbox p", "pull x:1", "create m", "start m", "stop m 5", "stop_sandbox", "remove_sandbox"];
