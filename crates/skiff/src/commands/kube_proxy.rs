@@ -101,8 +101,8 @@ async fn node(client: &Client, name: &str) -> Arc<ApiNode> {
             Ok(Some(node)) if !addresses(&node).is_empty() => return Arc::new(node),
             Ok(_) => tracing::info!(node = name, "waiting for the node to register"),
             Err(error) => {
-                let message = rest::message(&error);
-                tracing::warn!(message, "cannot ask for this node, trying again");
+                let error = rest::message(&error);
+                tracing::warn!(error, "cannot ask for this node, trying again");
             }
         }
         clock::sleep(wait).await;

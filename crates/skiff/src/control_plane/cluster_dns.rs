@@ -47,8 +47,8 @@ pub async fn run(client: Client, caches: Caches, address: IpAddr) {
             match write(&client, address, &wanted).await {
                 Ok(()) => (written, wait) = (Some(wanted), FIRST_WAIT),
                 Err(error) => {
-                    let message = rest::message(&error);
-                    tracing::warn!(message, "cannot write the cluster DNS Service, trying again");
+                    let error = rest::message(&error);
+                    tracing::warn!(error, "cannot write the cluster DNS Service, trying again");
                     clock::sleep(wait).await;
                     wait = (wait * 2).min(clock::Duration::from_secs(60));
                     continue;

@@ -14,12 +14,13 @@ use crate::control_plane::objects::{apply, bind_cluster_role};
 const CLASS: &str = "local";
 const ROLE: &str = "system:controller:local-volume-provisioner";
 
-/// Writes everything, trying until it succeeds.
+/// Writes everything, trying until it succeeds. Its troubles are told once: while the store is away there is one for each try.
 pub async fn run(client: Client) {
-    let mut wait = clock::Duration::from_millis(200);
+    let (mut wait, mut is_told) = (clock::Duration::from_millis(200), false);
     while let Err(error) = write(&client).await {
-        let message = rest::message(&error);
-        tracing::warn!(message, "cannot write the class of local volumes, trying again");
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::warn!(error = rest::message(&error), "cannot write the class of local volumes, trying again");
+        }
         clock::sleep(wait).await;
         wait = (wait * 2).min(clock::Duration::from_secs(30));
     }

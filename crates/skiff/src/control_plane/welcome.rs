@@ -90,16 +90,18 @@ impl Settings {
     }
 }
 
-/// Writes everything, trying until it succeeds.
+/// Writes everything, trying until it succeeds. Its troubles are told once: while the store is away there is one for each try.
 pub async fn run(client: Client, server: String, authority: String, settings: Settings) {
     let objects = objects(&server, &authority, &settings);
-    let mut wait = clock::Duration::from_millis(200);
+    let (mut wait, mut is_told) = (clock::Duration::from_millis(200), false);
     let retired = [bind_cluster_role("skiff:node-proxier", "system:node-proxier", subject("Group", NODES))];
     let (stay, go) = (objects.iter().map(|o| (o, true)), retired.iter().map(|o| (o, false)));
     for (object, stays) in stay.chain(go) {
         while let Err(error) = if stays { apply(&client, object).await } else { remove(&client, object).await } {
-            let (message, name) = (rest::message(&error), &object["metadata"]["name"]);
-            tracing::warn!(message, %name, "cannot write what new nodes need, trying again");
+            if !std::mem::replace(&mut is_told, true) {
+                let (error, name) = (rest::message(&error), &object["metadata"]["name"]);
+                tracing::warn!(error, %name, "cannot write what new nodes need, trying again");
+            }
             clock::sleep(wait).await;
             wait = (wait * 2).min(clock::Duration::from_secs(30));
         }
