@@ -174,7 +174,7 @@ impl Actor<'_> {
             Err(error) if rest::is_namespace_terminating(&error) => Ok(None),
             Err(error) => {
                 let message = rest::message(&error);
-                tracing::debug!(%write, message, "a write failed");
+                tracing::debug!(%write, error = message, "a write failed");
                 self.doubts.lock().extend(self.doubt(write, &error));
                 if let Some(note) = &write.on_failure {
                     self.tell(note, name, &message);

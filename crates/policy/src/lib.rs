@@ -63,8 +63,8 @@ async fn permitted(client: &Client, arrivals: &mut tokio::sync::mpsc::Receiver<A
     while let Err(error) = readable(client).await {
         let is_forbidden = matches!(&error, Error::Api(status) if status.code == 403);
         if is_forbidden && wait > Duration::from_secs(5) {
-            let message = rest::message(&error);
-            tracing::warn!(message, "NetworkPolicies are not enforced: this node may not read what they need");
+            let error = rest::message(&error);
+            tracing::warn!(error, "NetworkPolicies are not enforced: this node may not read what they need");
         }
         let pause = clock::sleep(wait);
         tokio::pin!(pause);

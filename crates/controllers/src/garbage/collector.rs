@@ -240,7 +240,7 @@ impl Collector {
         };
         // A conflict means that the object changed: the watch will tell, but the key must not be lost meanwhile.
         let failed = outcome.inspect_err(|message| {
-            tracing::debug!(controller = NAME, uid = key.name, message, "trying again later");
+            tracing::debug!(controller = NAME, uid = key.name, error = message, "trying again later");
         });
         Done { failed: again || failed.is_err(), ..Done::default() }
     }
