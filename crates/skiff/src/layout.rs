@@ -50,9 +50,14 @@ impl Layout {
         self.root.join("skiff.log")
     }
 
+    /// The folder of the audit log, where no flag names another.
+    pub fn audit(&self) -> PathBuf {
+        self.root.join("audit")
+    }
+
     /// The log of who asked for what, where no flag names another.
     pub fn audit_log(&self) -> PathBuf {
-        self.root.join("audit/audit.log")
+        self.audit().join("audit.log")
     }
 
     pub fn kubelet(&self) -> PathBuf {

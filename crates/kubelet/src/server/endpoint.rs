@@ -107,8 +107,11 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Endpoint::SystemLogs(_) => &["log"],
         Endpoint::Checkpoint { .. } => &["checkpoint"],
         Endpoint::Summary => &["stats"],
-        Endpoint::Logs { .. } | Endpoint::Profile(_) | Endpoint::DebugFlags(_) => &["proxy"],
-        Endpoint::Stream(_) | Endpoint::Unknown => &["proxy"],
+        Endpoint::Logs { .. }
+        | Endpoint::Profile(_)
+        | Endpoint::DebugFlags(_)
+        | Endpoint::Stream(_)
+        | Endpoint::Unknown => &["proxy"],
     };
     let verb = match (endpoint, method.as_str()) {
         // A WebSocket begins with GET, but to run a command is not to read.

@@ -76,7 +76,7 @@ pub async fn undo_start(layout: &Layout, node: &options::Node) {
 fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {
     runtime::containerd::unmount_below(&[&layout.root]);
     let kept = if keep_data {
-        let (audit, local) = (layout.root.join("audit"), layout.local_volumes());
+        let (audit, local) = (layout.audit(), layout.local_volumes());
         vec![layout.store(), layout.pki(), layout.images(), local, audit, layout.siblings(), layout.version_file()]
     } else {
         Vec::new()

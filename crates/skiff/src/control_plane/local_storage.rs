@@ -5,24 +5,21 @@
 //! the CSIDriver object, which is made after it. The class does not become the default where another one is already.
 
 use api::rules::{local_volume::PROVISIONER, volume};
-use client::{Api, Client, rest};
+use client::{Api, Client};
 use json::{Value, json};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 
-use crate::control_plane::objects::{apply, bind_cluster_role};
+use crate::control_plane::objects::{Attempts, apply, bind_cluster_role};
 
 const CLASS: &str = "local";
 const ROLE: &str = "system:controller:local-volume-provisioner";
 
-/// Writes everything, trying until it succeeds. Its troubles are told once: while the store is away there is one for each try.
+/// Writes everything, trying until it succeeds.
 pub async fn run(client: Client) {
-    let (mut wait, mut is_told) = (clock::Duration::from_millis(200), false);
+    let mut attempts = Attempts::new();
     while let Err(error) = write(&client).await {
-        if !std::mem::replace(&mut is_told, true) {
-            tracing::warn!(error = rest::message(&error), "cannot write the class of local volumes, trying again");
-        }
-        clock::sleep(wait).await;
-        wait = (wait * 2).min(clock::Duration::from_secs(30));
+        let tell = |error| tracing::warn!(error, "cannot write the class of local volumes, trying again");
+        attempts.failed(&error, tell).await;
     }
 }
 

@@ -4,6 +4,7 @@ use client::{
     Client,
     rest::{self, DeleteOptions, Resource, Verb},
 };
+use clock::Duration;
 use json::Value;
 
 /// The field manager of everything that skiff applies.
@@ -31,6 +32,28 @@ pub async fn apply(client: &Client, object: &Value) -> Result<(), client::Error>
 /// Deletes one object, if it is there.
 pub async fn remove(client: &Client, object: &Value) -> Result<(), client::Error> {
     rest::found(write(client, object, &Verb::Delete(DeleteOptions::default())).await).map(drop)
+}
+
+/// Attempts to write what a start needs, with longer and longer pauses. Their troubles are told once: while the store is away
+/// there is one for each attempt.
+pub struct Attempts {
+    wait: Duration,
+    is_told: bool,
+}
+
+impl Attempts {
+    pub fn new() -> Self {
+        Attempts { wait: Duration::from_millis(200), is_told: false }
+    }
+
+    /// Tells of the first failure, and returns when the next attempt is due.
+    pub async fn failed(&mut self, error: &client::Error, tell: impl FnOnce(String)) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            tell(rest::message(error));
+        }
+        clock::sleep(self.wait).await;
+        self.wait = (self.wait * 2).min(Duration::from_secs(30));
+    }
 }
 
 /// A ClusterRoleBinding of a role to subjects.

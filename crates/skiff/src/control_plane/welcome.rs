@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use client::{Api, Client, rest};
+use client::{Api, Client};
 use ipnet::IpNet;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,7 +14,7 @@ use network::overlay::plan::Mode;
 use crate::{
     control_plane::{
         cluster_dns::read_corefile,
-        objects::{apply, bind_cluster_role, remove, role_and_binding, subject},
+        objects::{Attempts, apply, bind_cluster_role, remove, role_and_binding, subject},
     },
     flags::{
         options::{self, ControlPlane},
@@ -90,20 +90,17 @@ impl Settings {
     }
 }
 
-/// Writes everything, trying until it succeeds. Its troubles are told once: while the store is away there is one for each try.
+/// Writes everything, trying until it succeeds.
 pub async fn run(client: Client, server: String, authority: String, settings: Settings) {
     let objects = objects(&server, &authority, &settings);
-    let (mut wait, mut is_told) = (clock::Duration::from_millis(200), false);
+    let mut attempts = Attempts::new();
     let retired = [bind_cluster_role("skiff:node-proxier", "system:node-proxier", subject("Group", NODES))];
     let (stay, go) = (objects.iter().map(|o| (o, true)), retired.iter().map(|o| (o, false)));
     for (object, stays) in stay.chain(go) {
         while let Err(error) = if stays { apply(&client, object).await } else { remove(&client, object).await } {
-            if !std::mem::replace(&mut is_told, true) {
-                let (error, name) = (rest::message(&error), &object["metadata"]["name"]);
-                tracing::warn!(error, %name, "cannot write what new nodes need, trying again");
-            }
-            clock::sleep(wait).await;
-            wait = (wait * 2).min(clock::Duration::from_secs(30));
+            let name = &object["metadata"]["name"];
+            let tell = |error| tracing::warn!(error, %name, "cannot write what new nodes need, trying again");
+            attempts.failed(&error, tell).await;
         }
     }
 }
