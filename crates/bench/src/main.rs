@@ -2,6 +2,7 @@
 //! beside them. Everything runs on loopback, in a data folder of its own, and ends with the run.
 
 mod api;
+mod burst;
 mod custom;
 mod etcd;
 mod guards;
@@ -48,6 +49,9 @@ struct Args {
     /// Measure nothing but what nodes cost: a hundred hollow ones, and one that joins
     #[arg(long)]
     nodes_only: bool,
+    /// Measure nothing but a whole node: its start, its Pods, what it costs when idle
+    #[arg(long)]
+    node_only: bool,
     /// Measure nothing but what authorization, admission, audit, encryption and fairness cost
     #[arg(long)]
     guards_only: bool,
@@ -68,6 +72,10 @@ async fn main() -> anyhow::Result<()> {
         (None, Some(skiff)) if args.nodes_only => {
             hollow::measure(skiff, &mut report).await?;
             node::join(skiff, &mut report)?;
+            subject::clean_up();
+        }
+        (None, Some(skiff)) if args.node_only => {
+            node::measure(skiff, &mut report).await?;
             subject::clean_up();
         }
         (None, Some(skiff)) if args.guards_only => {

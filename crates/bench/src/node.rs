@@ -101,9 +101,9 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     }
     times.sort_by(f64::total_cmp);
     report.add("Pod create to Running seen (engine time included)", times[2], "ms", None, "median of 5");
-
     let pid: u32 = std::fs::read_to_string(folder.join("skiff.pid"))?.trim().parse()?;
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    crate::burst::measure(&api, pid, report).await?;
+    tokio::time::sleep(Duration::from_secs(20)).await;
     let before = used(pid);
     const WINDOW: f64 = 60.0;
     tokio::time::sleep(Duration::from_secs_f64(WINDOW)).await;

@@ -50,7 +50,10 @@ pub async fn control_plane(skiff: &Path, pods: usize, nodes: usize, report: &mut
     let what = format!("deletecollection of {pods} Pods");
     report.add(&what, begun.elapsed().as_secs_f64(), "s", Some(AtMost(2.0)), "");
     report.add("resident memory after all that", server.resident_mb(), "MB", Some(AtMost(300.0)), "");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    report.add("the same a minute later", server.resident_mb(), "MB", None, "");
     drop(server);
+    beside_controllers(skiff, pods / 2, report).await?;
     custom::hundred_kinds(skiff, report).await?;
     schedule(skiff, nodes, report).await
 }
@@ -102,6 +105,23 @@ async fn changes(server: &Server, pods: usize, report: &mut Report) -> anyhow::R
     };
     let run = server.drive(pods, 32, apply).await?;
     report.add("server-side apply to Pods, 32 in flight", run.per_second(), "/s", None, run.latencies());
+    Ok(())
+}
+
+/// The controllers' own work for a Pod that concerns none of them, in the process that stores it.
+async fn beside_controllers(skiff: &Path, pods: usize, report: &mut Report) -> anyhow::Result<()> {
+    let mut micros = [0.0; 2];
+    for (of, disabled) in micros.iter_mut().zip(["scheduler,controllers", "scheduler"]) {
+        let server = Server::start(skiff, &[&format!("--disable={disabled}")]).await?;
+        let api = &server.api;
+        api.namespace("bench").await?;
+        // The namespace's own account and certificates are made first.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        *of = server.drive(pods, 32, |i| async move { api.post(PODS, &pod(i)).await }).await?.cpu_micros;
+    }
+    let [alone, with] = micros;
+    let note = format!("{alone:.0} µs without");
+    report.add("create Pods beside the controllers: more CPU", with - alone, "µs", Some(AtMost(30.0)), note);
     Ok(())
 }
 

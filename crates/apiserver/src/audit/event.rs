@@ -89,6 +89,7 @@ impl Status {
 /// One event, as text without the brace before it and what stands before its level, which depends on where it goes.
 pub struct Event {
     pub level: Level,
+    pub stage: Stage,
     head: Vec<u8>,
     objects: Vec<u8>,
     tail: Vec<u8>,
@@ -112,6 +113,7 @@ impl Event {
         }
         Event {
             level: facts.level,
+            stage,
             head: head(facts, course, stage),
             objects,
             tail,
@@ -132,6 +134,7 @@ impl Event {
         annotations.insert(TRUNCATED.to_owned(), "true".to_owned());
         Event {
             level: self.level,
+            stage: self.stage,
             head: self.head.clone(),
             objects: Vec::new(),
             tail: self.tail.clone(),
@@ -168,6 +171,23 @@ impl Event {
             out.push(b'}');
         }
         out.push(b'}');
+    }
+
+    /// The end of a request with this identity.
+    #[cfg(test)]
+    pub fn for_tests(id: &str) -> Event {
+        let received = Timestamp::UNIX_EPOCH;
+        let facts = Facts {
+            level: Level::Metadata,
+            id: id.to_owned(),
+            uri: "/".to_owned(),
+            verb: "get",
+            user: None,
+            addresses: Vec::new(),
+            agent: String::new(),
+            received,
+        };
+        Event::of(&facts, &Course::default(), Stage::ResponseComplete, received, false)
     }
 
     /// In the old form.

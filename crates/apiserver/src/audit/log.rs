@@ -11,7 +11,7 @@ use std::{
 
 use clock::Timestamp;
 use flate2::{Compression, write::GzEncoder};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::event::Event;
 
@@ -46,7 +46,7 @@ pub struct Settings {
 
 pub struct Log {
     format: Format,
-    file: Option<Arc<Mutex<Rotating>>>,
+    file: Option<Mutex<Rotating>>,
 }
 
 impl Log {
@@ -56,31 +56,84 @@ impl Log {
             return Ok(Log { format: settings.format, file: None });
         }
         let file = Rotating::open(settings)?;
-        Ok(Log { format: settings.format, file: Some(Arc::new(Mutex::new(file))) })
+        Ok(Log { format: settings.format, file: Some(Mutex::new(file)) })
     }
 
     pub fn wants_lines(&self) -> bool {
         self.format == Format::Legacy
     }
 
-    pub fn write(&self, events: &[Arc<Event>]) -> io::Result<()> {
-        let mut text = Vec::new();
-        for event in events {
-            match self.format {
-                Format::Json => event.document(&mut text),
-                Format::Legacy => text.extend_from_slice(event.line().as_bytes()),
-            }
-            text.push(b'\n');
+    /// The line of an event.
+    pub fn append(&self, event: &Event, text: &mut Vec<u8>) {
+        match self.format {
+            Format::Json => event.document(text),
+            Format::Legacy => text.extend_from_slice(event.line().as_bytes()),
         }
+        text.push(b'\n');
+    }
+
+    /// The way to the file, for one writer at a time.
+    pub fn locked(&self) -> Locked<'_> {
         match &self.file {
-            Some(file) => file.lock().write(&text),
-            None => io::stdout().lock().write_all(&text),
+            Some(file) => Locked::File(file.lock()),
+            None => Locked::Output(io::stdout().lock()),
+        }
+    }
+
+    /// The events that could not be written.
+    pub fn write(&self, events: &[Arc<Event>]) -> Lost {
+        let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(events.len()));
+        for event in events {
+            self.append(event, &mut text);
+            ends.push(text.len());
+        }
+        self.locked().write(&text, &ends)
+    }
+}
+
+pub enum Locked<'a> {
+    File(MutexGuard<'a, Rotating>),
+    Output(io::StdoutLock<'static>),
+}
+
+/// Numbers of events, and the error of the last one.
+#[derive(Debug, Default)]
+pub struct Lost {
+    pub events: Vec<usize>,
+    pub why: Option<String>,
+}
+
+impl Locked<'_> {
+    /// Writes lines that end at these places: all at once where a file takes them, and otherwise each by itself, so that one
+    /// that is too large is lost alone.
+    pub fn write(&mut self, text: &[u8], ends: &[usize]) -> Lost {
+        match self {
+            Locked::Output(output) => lost(0..ends.len(), output.write_all(text)),
+            Locked::File(file) if text.len() as u64 <= file.limit => lost(0..ends.len(), file.write(text)),
+            Locked::File(file) => {
+                let mut all = Lost::default();
+                let mut begin = 0;
+                for (number, end) in ends.iter().enumerate() {
+                    let one = lost(number..number + 1, file.write(&text[begin..*end]));
+                    all.events.extend(one.events);
+                    all.why = one.why.or(all.why);
+                    begin = *end;
+                }
+                all
+            }
         }
     }
 }
 
+fn lost(events: std::ops::Range<usize>, written: io::Result<()>) -> Lost {
+    match written {
+        Ok(()) => Lost::default(),
+        Err(error) => Lost { events: events.collect(), why: Some(error.to_string()) },
+    }
+}
+
 /// A file with a largest size.
-struct Rotating {
+pub struct Rotating {
     file: File,
     size: u64,
     limit: u64,

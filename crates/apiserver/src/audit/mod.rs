@@ -7,6 +7,7 @@
 mod answer;
 pub mod batch;
 mod event;
+mod group;
 pub mod log;
 mod metrics;
 mod output;

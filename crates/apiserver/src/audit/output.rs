@@ -24,14 +24,17 @@ impl Output {
 
     /// Whether the events were kept. Those that were not are counted.
     pub async fn write(&self, events: &[Arc<Event>], metrics: &Metrics) -> bool {
-        let (part, kept) = match self {
-            Output::Log(log) => (Part::Log, log.write(events).map_err(|error| error.to_string())),
-            Output::Webhook(webhook) => (Part::Webhook, webhook.send(events).await),
+        let (part, lost, why) = match self {
+            Output::Log(log) => {
+                let lost = log.write(events);
+                (Part::Log, lost.events.len(), lost.why)
+            }
+            Output::Webhook(webhook) => (Part::Webhook, events.len(), webhook.send(events).await.err()),
         };
-        if let Err(why) = &kept {
-            metrics.lost(part, events.len(), why);
+        if let Some(why) = &why {
+            metrics.lost(part, lost, why);
         }
-        kept.is_ok()
+        why.is_none()
     }
 
     /// Whether it takes events in their old form.

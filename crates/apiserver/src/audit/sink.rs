@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::{
     batch::{self, Batches},
     event::Event,
+    group::Group,
     metrics::{Metrics, Part},
     output::Output,
-    policy::Level,
+    policy::{Level, Stage},
 };
 
 /// How the sender of a request waits for its events.
@@ -30,6 +31,7 @@ pub struct Truncation {
 
 enum Way {
     Batches(Batches),
+    Group { log: Group, strict: bool },
     At { once: Output, strict: bool },
 }
 
@@ -49,15 +51,20 @@ impl Sink {
         background: &mut tokio::task::JoinSet<()>,
     ) -> Self {
         let wants_lines = output.wants_lines();
-        let way = match mode {
-            Mode::Batch(mut settings) => {
+        let strict = mode == Mode::BlockingStrict;
+        let way = match (mode, output) {
+            (Mode::Batch(mut settings), output) => {
                 settings.batch_bytes = truncation.map(|truncation| truncation.batch_bytes);
                 let (batches, work) = Batches::new(settings, output, metrics.clone());
                 background.spawn(work);
                 Way::Batches(batches)
             }
-            Mode::Blocking => Way::At { once: output, strict: false },
-            Mode::BlockingStrict => Way::At { once: output, strict: true },
+            (_, Output::Log(log)) => {
+                let (log, late) = Group::new(log, metrics.clone());
+                background.spawn(late);
+                Way::Group { log, strict }
+            }
+            (_, once) => Way::At { once, strict },
         };
         Sink { way, truncation, wants_lines }
     }
@@ -74,6 +81,12 @@ impl Sink {
                 batches.add(event);
                 true
             }
+            // Nothing depends on the first event of a request but where that has to be refused without it.
+            Way::Group { log, strict: false } if event.stage == Stage::RequestReceived => {
+                log.add(&event);
+                true
+            }
+            Way::Group { log, strict } => log.write(&event).await || !strict,
             Way::At { once, strict } => once.write(&[event], metrics).await || !strict,
         }
     }
@@ -93,8 +106,10 @@ impl Sink {
 
     /// Waits for everything that was taken before.
     pub async fn flush(&self) {
-        if let Way::Batches(batches) = &self.way {
-            batches.flush().await;
+        match &self.way {
+            Way::Batches(batches) => batches.flush().await,
+            Way::Group { log, .. } => log.flush(),
+            Way::At { .. } => {}
         }
     }
 }

@@ -1,0 +1,79 @@
+//! The rows of many Pods at once on one node, and who works meanwhile: a burst that leaves no core idle is at the rate of the
+//! engine and the kernel, whose work is most of it.
+
+use std::{collections::HashMap, time::Instant};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use json::{Value, json};
+
+use crate::{api::Api, load::drive, report::Report, subject::used};
+
+const PODS: usize = 50;
+const PATH: &str = "/api/v1/namespaces/default/pods";
+
+/// Creates the Pods and waits on a watch until all of them run. `pid` is the node's own process.
+pub async fn measure(api: &Api, pid: u32, report: &mut Report) -> anyhow::Result<()> {
+    let watch = format!("{PATH}?watch=true&labelSelector=bench%3Dburst");
+    let mut body = api.open(Method::GET, &watch, "", Bytes::new()).await?.into_body();
+    let (begun, cpu, idle) = (Instant::now(), used(pid).0, idle()?);
+    let creating = drive(PODS, 32, |i| async move {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("burst-{i}"), "labels": {"bench": "burst"}},
+            "spec": {"terminationGracePeriodSeconds": 0, "containers": [
+                {"name": "main", "image": "skiff.local/busybox:1", "command": ["sleep", "100000"]}]}});
+        api.post(PATH, &pod).await
+    });
+    let mut running = HashMap::new();
+    let seeing = async {
+        let mut rest = Vec::new();
+        while running.len() < PODS {
+            rest.extend_from_slice(body.frame().await.context("the watch ended")??.data_ref().context("data")?);
+            let complete = rest.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+            for line in rest[..complete].split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+                let event: Value = serde_json::from_slice(line)?;
+                let object = &event["object"];
+                match object["status"]["phase"].as_str() {
+                    Some("Running") => {
+                        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                        running.entry(name).or_insert(begun.elapsed().as_secs_f64());
+                    }
+                    Some("Failed") => bail!("{object} failed"),
+                    _ => {}
+                }
+            }
+            rest.drain(..complete);
+        }
+        anyhow::Ok(())
+    };
+    let both = async { futures::future::try_join(creating, seeing).await };
+    tokio::time::timeout(std::time::Duration::from_secs(120), both).await.context("the Pods do not run")??;
+    let seconds = begun.elapsed().as_secs_f64();
+    let cores = std::thread::available_parallelism()?.get() as f64;
+    let part = (self::idle()? - idle) / (seconds * cores) * 100.0;
+    let mut times: Vec<f64> = running.into_values().collect();
+    times.sort_by(f64::total_cmp);
+    let note = format!("first {:.2} s, median {:.2} s", times[0], times[PODS / 2]);
+    report.add(&format!("{PODS} Pods at once, created to the last seen running"), seconds, "s", None, note);
+    report.add(
+        "the same: time that the cores were idle",
+        part,
+        "%",
+        None,
+        "the engine's own rate where that is little",
+    );
+    let cost = (used(pid).0 - cpu) / PODS as f64 * 1000.0;
+    report.add("the same: CPU of control plane and node for each", cost, "ms", None, "without containerd");
+    let gone = format!("{PATH}?gracePeriodSeconds=0&labelSelector=bench%3Dburst");
+    api.send(Method::DELETE, &gone, "", Bytes::new()).await?;
+    Ok(())
+}
+
+/// Seconds that all cores together had nothing to do.
+fn idle() -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let ticks = |i: usize| stat.split_whitespace().nth(i).and_then(|n| n.parse::<f64>().ok());
+    Ok((ticks(4).context("idle")? + ticks(5).context("iowait")?) / 100.0)
+}
