@@ -164,19 +164,30 @@ async fn fairness(skiff: &Path, count: usize, report: &mut Report) -> anyhow::Re
     prepared(&server).await?;
     let api = &server.api;
     drive(500, 32, |i| async move { api.post(PODS, &pod(i + 1)).await }).await?;
-    let worker = &server.user("worker", 2).await?;
-    let get = |i: usize| async move { worker.get(&format!("{PODS}/o-{}", i % 500)).await };
-    let alone = drive(count.min(2000), 2, get).await?;
+    let alone = on_its_own(&server, count.min(2000)).await?;
     let glutton = server.user("glutton", GREEDY_CONNECTIONS).await?;
     let greedy: Vec<JoinHandle<()>> =
         (0..GREEDY_CONNECTIONS).map(|_| tokio::spawn(ask_for_ever(glutton.clone()))).collect();
-    let beside = drive(count.min(2000), 2, get).await;
+    let beside = on_its_own(&server, count.min(2000)).await;
     greedy.iter().for_each(JoinHandle::abort);
     let beside = beside?;
     report.add("get of one client alone: p99", alone.quantile(0.99), "ms", None, alone.latencies());
     let what = "the same beside a client with 1,000 connections: p99";
     report.add(what, beside.quantile(0.99), "ms", Some(AtMost(250.0)), beside.latencies());
     Ok(())
+}
+
+/// A client that reads single objects, in a thread of its own: it must not wait for the other clients of this process.
+async fn on_its_own(server: &Server, count: usize) -> anyhow::Result<Run> {
+    let connect = server.way_of("worker")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let work = move || {
+        runtime.block_on(async move {
+            let worker = &connect(2).await?;
+            drive(count, 2, |i| async move { worker.get(&format!("{PODS}/o-{}", i % 500)).await }).await
+        })
+    };
+    tokio::task::spawn_blocking(work).await?
 }
 
 /// Lists again and again, also where that is refused.

@@ -107,8 +107,14 @@ impl Server {
 
     /// One of [`USERS`], over connections of its own.
     pub async fn user(&self, name: &str, connections: usize) -> anyhow::Result<Api> {
+        self.way_of(name)?(connections).await
+    }
+
+    /// The way in of one of [`USERS`], for a runtime that may be another one.
+    pub fn way_of(&self, name: &str) -> anyhow::Result<impl AsyncFnOnce(usize) -> anyhow::Result<Api> + Send + use<>> {
         let authority = std::fs::read_to_string(self.folder.join("pki/ca.crt"))?;
-        Api::connect(self.address, &authority, &format!("{TOKEN}-{name}"), connections).await
+        let (address, token) = (self.address, format!("{TOKEN}-{name}"));
+        Ok(async move |connections| Api::connect(address, &authority, &token, connections).await)
     }
 
     pub fn cpu_seconds(&self) -> f64 {

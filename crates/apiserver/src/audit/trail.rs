@@ -108,7 +108,7 @@ impl Trail {
         let Some(record) = &self.0 else { return };
         let parsed = || whole.and_then(|text| json::parse(std::str::from_utf8(text).ok()?).ok());
         let is_status = whole.is_some_and(|text| text.starts_with(b"{\"kind\":\"Status\",\"apiVersion\":\"v1\""));
-        let status = parsed().filter(|_| is_status).map(|status| Status::of(code, &status));
+        let status = is_status.then(parsed).flatten().map(|status| Status::of(code, &status));
         let mut course = record.course.lock();
         course.status = Some(status.unwrap_or(Status { code, ..Status::default() }));
         if let Some(text) = whole.filter(|_| object && record.decision.level >= Level::RequestResponse) {
