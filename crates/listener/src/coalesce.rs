@@ -4,6 +4,9 @@
 //! their own moment: without this, each frame would be a TLS record and a system call of its own. A flush that comes
 //! right behind the one before is put off until the connection has its next turn, when the other tasks that were ready
 //! have brought their frames too. A connection that has something to say now and then says it at once.
+//!
+//! And a long answer does not leave in one turn: a thousand connections with a megabyte each would keep everybody else waiting
+//! for a second. After [`TURN`] bytes the connection goes behind the others that are ready.
 
 use std::{
     io,
@@ -21,6 +24,8 @@ use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
 /// Frames that are ready together go out together, up to this.
 const WRITE_BUFFER: usize = 64 * 1024;
+/// Bytes that a connection writes before others have their turn.
+const TURN: usize = 64 * 1024;
 /// Flushes that follow each other faster than this are coalesced.
 const CLOSE: Duration = Duration::from_micros(50);
 
@@ -51,6 +56,8 @@ pub struct Coalesced<S> {
     fresh: bool,
     /// The turn in which a flush was put off.
     deferred: Option<u64>,
+    /// Bytes written since others had their turn.
+    written: usize,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Coalesced<S> {
@@ -62,7 +69,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Coalesced<S> {
             pending: false,
             fresh: false,
             deferred: None,
+            written: 0,
         }
+    }
+
+    /// Writes, unless it is the turn of others: then the task is ready again at once, and behind them.
+    fn write_in_turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut BufWriter<S>>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if self.written >= TURN {
+            self.written = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        (self.pending, self.fresh) = (true, true);
+        let written = ready!(write(Pin::new(&mut self.inner), cx));
+        self.written += written.as_ref().copied().unwrap_or(0);
+        Poll::Ready(written)
     }
 
     /// Whether a flush that is asked for now can wait. Whenever it does, the connection has another turn, in which it
@@ -88,8 +113,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Coalesced<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        (self.pending, self.fresh) = (true, true);
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        self.write_in_turn(cx, |inner, cx| inner.poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -97,8 +121,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        (self.pending, self.fresh) = (true, true);
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        self.write_in_turn(cx, |inner, cx| inner.poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -219,5 +242,23 @@ mod tests {
         tokio::time::advance(CLOSE).await;
         connection.turn(&["c"]);
         assert_eq!(connection.arrived().await, "abc");
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_lets_others_go_before_it_now_and_then() {
+        let mut connection = Connection::new();
+        let waker = Waker::from(connection.woken.clone());
+        let cx = &mut Context::from_waker(&waker);
+        let piece = [b'x'; 16 * 1024];
+        let mut turns = Vec::new();
+        for _ in 0..3 {
+            let mut bytes = 0;
+            while let Poll::Ready(written) = Pin::new(&mut connection.stream).poll_write(cx, &piece) {
+                bytes += written.unwrap();
+            }
+            turns.push(bytes);
+            assert_eq!(connection.wakes(), 1, "it is ready again");
+        }
+        assert_eq!(turns, [TURN; 3]);
     }
 }
