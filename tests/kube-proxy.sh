@@ -109,3 +109,15 @@ mkdir "$WORK/empty"
 refused "install the package iptables" env PATH="$WORK/empty" "$SKIFF" kube-proxy --config "$WORK/config.yaml" --hostname-override "$name"
 "$SKIFF" kube-proxy --cleanup
 none nft_rules >/dev/null || fail "rules stay"
+
+step "a whole node with iptables, whose end leaves no rule"
+# `skiff down` must not take another proxy's chains: those of iptables go only where the node wrote them.
+"$SKIFF" down --data-dir "$DATA" >/dev/null
+"$SKIFF" "${UP[@]}" --proxy-mode iptables >/dev/null
+api=$(k get service kubernetes -o jsonpath='{.spec.clusterIP}')
+until_true 20 has '"major"' curl -sk --max-time 3 "https://$api/version"
+has "default/kubernetes" iptables-save -t nat
+none nft_rules >/dev/null || fail "the node writes rules of nftables too"
+"$SKIFF" down --data-dir "$DATA" >/dev/null
+none iptables_rules >/dev/null || fail "the node's rules of iptables stay"
+refused '"ipvs"\|ipvs is not available' "$SKIFF" "${UP[@]}" --proxy-mode ipvs

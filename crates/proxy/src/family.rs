@@ -30,6 +30,32 @@ impl Mode {
             Mode::Iptables(_) => "iptables",
         }
     }
+
+    /// Makes sure that the mode's programs are there.
+    pub async fn available(self, families: &[Node]) -> Result<(), iptables::run::Error> {
+        if let Mode::Iptables(_) = self {
+            for node in families {
+                iptables::run::available(node.family).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the rules of the other mode, which an earlier proxy may have written.
+    pub async fn remove_other(self) {
+        match self {
+            Mode::Nftables => {
+                if let Err(error) = iptables::run::remove().await {
+                    tracing::warn!(%error, "cannot remove the Service rules that an earlier proxy may have written with iptables");
+                }
+            }
+            Mode::Iptables(_) => {
+                if let Err(error) = apply::remove().await {
+                    tracing::warn!(%error, "cannot remove the Service rules that an earlier proxy may have written with nft");
+                }
+            }
+        }
+    }
 }
 
 /// The kernel did not take the rules.

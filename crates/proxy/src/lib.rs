@@ -66,6 +66,21 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
 }
 
+/// The kernel kept rules.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    #[error("cannot remove the Service rules of nftables")]
+    Nft(#[from] nft::ApplyError),
+    #[error("cannot remove the Service rules of iptables")]
+    Iptables(#[from] iptables::run::Error),
+}
+
+/// Removes the rules of both modes.
+pub async fn remove() -> Result<(), RemoveError> {
+    apply::remove().await?;
+    Ok(iptables::run::remove().await?)
+}
+
 /// Runs until cancelled: brings the tables to what the API says now, then follows every change.
 pub async fn run(caches: Caches, config: Config) {
     let nodes = caches.selected::<NodeObject>(&format!("metadata.name={}", config.node_name));

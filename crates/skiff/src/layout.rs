@@ -136,6 +136,11 @@ impl Layout {
         self.root.join("skiff.pid")
     }
 
+    /// It is there where this node's proxy wrote rules of iptables: chains of those names may be another proxy's.
+    pub fn wrote_iptables(&self) -> PathBuf {
+        self.root.join("proxy-iptables")
+    }
+
     pub fn version_file(&self) -> PathBuf {
         self.root.join("version")
     }

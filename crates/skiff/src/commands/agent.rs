@@ -268,15 +268,23 @@ async fn start(
         });
     }
     if cluster.parts.proxy {
+        let (mode, families) = (options.proxy_mode, served(&name, &addresses, &cluster.settings.cluster_cidrs));
+        mode.available(&families).await?;
+        if matches!(mode, proxy::Mode::Iptables(_)) {
+            modes::write(&layout.wrote_iptables(), modes::PRIVATE_FILE, "")?;
+        }
         let config = proxy::Config {
             node_name: name.clone(),
-            families: served(&name, &addresses, &cluster.settings.cluster_cidrs),
-            mode: proxy::Mode::Nftables,
+            families,
+            mode,
             conntrack: proxy::apply::limits::Limits::default(),
             healthz: listening(&options.proxy_healthz_bind_address, &addresses),
             metrics: listening(&options.proxy_metrics_bind_address, &addresses),
         };
-        tasks.spawn(proxy::run(Caches::new(cluster.proxy_client), config));
+        tasks.spawn(async move {
+            mode.remove_other().await;
+            proxy::run(Caches::new(cluster.proxy_client), config).await;
+        });
     }
     if cluster.parts.dns {
         let own = cluster.settings.cluster_dns;

@@ -32,7 +32,7 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
         let done = [
             others.context("cannot end the other nodes of this machine"),
             runtime::containerd::stop(&engine).await.context("cannot end the container engine"),
-            proxy::apply::remove().await.context("cannot remove the Service rules"),
+            remove_services(&layout).await,
             policy::remove().await.context("cannot remove the rules of network policies"),
             network::remove().await.context("cannot remove the Pod network"),
             kubelet::remove_traces(&layout.kubelet(), &options.cgroup_root)
@@ -53,6 +53,14 @@ pub fn run(options: &Down) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Removes the rules of Services: those of iptables only where they are this node's.
+async fn remove_services(layout: &Layout) -> anyhow::Result<()> {
+    match layout.wrote_iptables().exists() {
+        true => Ok(proxy::remove().await?),
+        false => proxy::apply::remove().await.context("cannot remove the Service rules"),
+    }
+}
+
 /// Takes back what a node's start that failed did to the machine. Where Pods of an earlier start run (or may run, in an
 /// engine that is not ours), nothing is touched: they go on, as they would had nobody tried. Files stay, the next start
 /// finds them.
@@ -61,8 +69,8 @@ pub async fn undo_start(layout: &Layout, node: &options::Node) {
     if !ours || !runtime::containerd::stop_idle(&layout.engine_options()).await {
         return;
     }
-    if let Err(error) = proxy::apply::remove().await {
-        tracing::warn!(%error, "cannot remove the Service rules");
+    if let Err(error) = remove_services(layout).await {
+        tracing::warn!(error = crate::sentence::sentence(&error), "a start that failed leaves rules");
     }
     if let Err(error) = policy::remove().await {
         tracing::warn!(%error, "cannot remove the rules of network policies");

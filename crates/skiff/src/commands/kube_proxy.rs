@@ -7,7 +7,7 @@ use client::{Api, Caches, Client, Kubeconfig, rest};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node as ApiNode;
 use proxy::{
-    Family, Mode,
+    Family,
     node::{FromPods, Node},
 };
 
@@ -29,10 +29,7 @@ pub fn run(flags: KubeProxyFlags) -> anyhow::Result<ExitCode> {
         bail!("`skiff kube-proxy` writes rules of the kernel and so needs root; run it with sudo");
     }
     let Some(settings) = settings else {
-        server::runtime()?.block_on(async {
-            proxy::apply::remove().await.context("cannot remove the Service rules of nftables")?;
-            proxy::iptables::run::remove().await.context("cannot remove the Service rules of iptables")
-        })?;
+        server::runtime()?.block_on(proxy::remove())?;
         return Ok(ExitCode::SUCCESS);
     };
     server::runtime()?.block_on(async {
@@ -54,7 +51,8 @@ async fn serve(client: &Client, name: &str, settings: &Settings) -> anyhow::Resu
     let node = node(client, name).await;
     let addresses = addresses(&node);
     let families = families(&node, name, settings)?;
-    only(settings.mode, &families).await?;
+    settings.mode.available(&families).await.context("the proxy mode iptables needs its programs")?;
+    settings.mode.remove_other().await;
     let with_v6 = |address| agent::on_all(address, families.iter().any(|node| node.family == Family::V6));
     let config = proxy::Config {
         node_name: name.to_owned(),
@@ -68,28 +66,6 @@ async fn serve(client: &Client, name: &str, settings: &Settings) -> anyhow::Resu
     tracing::info!(node = name, addresses, mode = settings.mode.name(), "leading packets to Services");
     proxy::run(Caches::new(client.clone()), config).await;
     bail!("nothing tells of Services any more")
-}
-
-/// Makes sure that the mode's programs are there, and removes the rules of the other one, which an earlier proxy may have written.
-async fn only(mode: Mode, families: &[Node]) -> anyhow::Result<()> {
-    match mode {
-        Mode::Nftables => {
-            if let Err(error) = proxy::iptables::run::remove().await {
-                tracing::warn!(%error, "cannot remove the Service rules that an earlier proxy may have written with iptables");
-            }
-        }
-        Mode::Iptables(_) => {
-            for node in families {
-                proxy::iptables::run::available(node.family)
-                    .await
-                    .context("the proxy mode iptables needs its programs")?;
-            }
-            if let Err(error) = proxy::apply::remove().await {
-                tracing::warn!(%error, "cannot remove the Service rules that an earlier proxy may have written with nft");
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The node, as soon as it has registered and has an address.

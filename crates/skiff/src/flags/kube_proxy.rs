@@ -359,6 +359,11 @@ fn limits(file: &Conntrack) -> anyhow::Result<Limits> {
     })
 }
 
+/// The mode by its name, with upstream's defaults of what else belongs to it.
+pub fn usual_mode(text: &str) -> anyhow::Result<Mode> {
+    mode(text, None, Limits::default().tcp_be_liberal)
+}
+
 /// The mode by its name. Who asks for one that there is not would get other rules than the ones that are looked for.
 fn mode(text: &str, localhost_node_ports: Option<bool>, tcp_be_liberal: bool) -> anyhow::Result<Mode> {
     match text {

@@ -22,7 +22,7 @@ use crate::flags::{
     evictions::Evictions,
     image_credentials::ImageCredentials,
     in_flight::InFlight,
-    kube_proxy::KubeProxyFlags,
+    kube_proxy::{self, KubeProxyFlags},
     kubelet_config::KubeletConfig,
     logging::LoggingFlags,
     lost_nodes::LostNodes,
@@ -472,6 +472,9 @@ pub struct Node {
     /// Where the Service proxy's /metrics and /proxyMode are; empty for nowhere
     #[arg(long, default_value = "127.0.0.1:10249", value_name = "ADDRESS:PORT", value_parser = value::listening)]
     pub proxy_metrics_bind_address: String,
+    /// How the Service proxy leads packets: `nftables` or `iptables`
+    #[arg(long, default_value = "nftables", value_name = "MODE", value_parser = kube_proxy::usual_mode)]
+    pub proxy_mode: proxy::Mode,
     /// The file that names the resolvers for names outside the cluster
     #[arg(long, default_value = "/etc/resolv.conf", value_parser = value::readable)]
     pub resolv_conf: PathBuf,

@@ -94,6 +94,7 @@ fn args(
     flag("dns-port", node.dns_port.to_string().into());
     flag("proxy-healthz-bind-address", node.proxy_healthz_bind_address.clone().into());
     flag("proxy-metrics-bind-address", node.proxy_metrics_bind_address.clone().into());
+    flag("proxy-mode", node.proxy_mode.name().into());
     flag("resolv-conf", node.resolv_conf.clone().into());
     flag("max-pods", node.max_pods.to_string().into());
     for (name, value) in node.evictions.texts() {
