@@ -4,6 +4,7 @@
 pub mod credential_providers;
 mod document;
 pub mod fields;
+pub mod managers;
 pub mod pulls;
 pub mod settings;
 pub mod time;
