@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
 
 use crate::{
-    affinity::managers::Affinity,
+    affinity::allocate::Affinity,
     claims::{drivers::Drivers, prepare::Claims},
     config::Config,
     counted::Figures,

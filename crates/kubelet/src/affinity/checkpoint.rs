@@ -1,4 +1,4 @@
-//! Who has which processors and which memory, in files that outlive a kubelet: upstream's `cpu_manager_state` and
+//! The owners of processors and of memory, in files that outlive a kubelet: upstream's `cpu_manager_state` and
 //! `memory_manager_state`, which tools read, with their checksums. What cannot be understood stops the kubelet, in upstream's words:
 //! somebody has to look whether the containers that run still have what they were promised.
 //! Upstream counterpart: the folders `state` of pkg/kubelet/cm/cpumanager and pkg/kubelet/cm/memorymanager.
@@ -60,7 +60,7 @@ impl Checkpoints {
         self.folder.join(format!("{name}_manager_state"))
     }
 
-    /// What stands in a file, if there is one.
+    /// The content of a file, if there is one.
     fn restore<T>(
         &self,
         name: &str,

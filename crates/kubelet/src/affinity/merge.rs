@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::hints::{Hint, Hints, NodeMask};
-use crate::configuration::managers::TopologyPolicy;
+use crate::configuration::affinity::TopologyPolicy;
 
 /// How hints are merged.
 #[derive(Debug, Clone, Default)]

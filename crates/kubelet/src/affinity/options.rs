@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use api::features::{Feature, Features};
 
 use super::{hints::MOST_NODES, topology::Level, topology::Topology};
-use crate::configuration::managers::TopologyPolicy;
+use crate::configuration::affinity::TopologyPolicy;
 
 /// Options as they are written.
 pub type Given = BTreeMap<String, String>;
@@ -143,7 +143,7 @@ pub fn nodes(given: &Given, features: &Features) -> Result<NodeOptions, String> 
     Ok(options)
 }
 
-/// Whether all sets of so many nodes can be looked at.
+/// Whether all sets of that number of nodes can be looked at.
 pub fn bounded(nodes: usize, most: usize) -> Result<(), String> {
     let most = most.min(MOST_NODES);
     if nodes > most { Err(format!("unsupported on machines with more than {most} NUMA Nodes")) } else { Ok(()) }

@@ -111,7 +111,7 @@ fn huge_pages(path: &Path) -> Option<(String, u64)> {
 pub mod fixture {
     use super::*;
 
-    /// A machine as the kernel would tell of it, with so many GiB on each node.
+    /// A machine as the kernel would tell of it, with that number of GiB on each node.
     pub fn write(folder: &Path, topology: &Topology, gib: u64) {
         let put = |path: PathBuf, text: String| {
             fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -7,8 +7,8 @@ use json::Value;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::{
+    affinity::{self, Managers},
     credential_providers::CredentialProvider,
-    managers::{self, Managers},
     pulls::{Allowlist, Pulls, Verification},
     time::duration,
 };
@@ -418,14 +418,14 @@ impl Settings {
 
     fn read_managers(&mut self, fields: &Fields<'_>) -> Result<(), String> {
         let to = &mut self.managers;
-        fields.set("cpuManagerPolicy", &mut to.cpus, |v| managers::policy(v, "none", "static"))?;
-        fields.set("cpuManagerPolicyOptions", &mut to.cpu_options, managers::options)?;
+        fields.set("cpuManagerPolicy", &mut to.cpus, |v| affinity::policy(v, "none", "static"))?;
+        fields.set("cpuManagerPolicyOptions", &mut to.cpu_options, affinity::options)?;
         fields.set("cpuManagerReconcilePeriod", &mut to.period, period)?;
-        fields.set("memoryManagerPolicy", &mut to.memory, |v| managers::policy(v, "None", "Static"))?;
-        fields.set("reservedMemory", &mut to.reserved_memory, |v| managers::reserved_memory(v, quantity))?;
-        fields.set("topologyManagerPolicy", &mut to.topology, managers::topology)?;
-        fields.set("topologyManagerScope", &mut to.by_pod, managers::scope)?;
-        fields.set("topologyManagerPolicyOptions", &mut to.topology_options, managers::options)
+        fields.set("memoryManagerPolicy", &mut to.memory, |v| affinity::policy(v, "None", "Static"))?;
+        fields.set("reservedMemory", &mut to.reserved_memory, |v| affinity::reserved_memory(v, quantity))?;
+        fields.set("topologyManagerPolicy", &mut to.topology, affinity::topology)?;
+        fields.set("topologyManagerScope", &mut to.by_pod, affinity::scope)?;
+        fields.set("topologyManagerPolicyOptions", &mut to.topology_options, affinity::options)
     }
 
     fn read_static_url(&mut self, fields: &Fields<'_>) -> Result<(), String> {

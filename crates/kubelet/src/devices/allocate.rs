@@ -339,7 +339,7 @@ impl Devices {
 pub struct Giving<'a> {
     devices: &'a Devices,
     pod: &'a Pod,
-    /// What the init containers before have had, by resource.
+    /// The devices that init containers before have had, by resource.
     reusable: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -395,7 +395,7 @@ impl Giving<'_> {
         Ok(())
     }
 
-    /// What was given is on the disk afterwards.
+    /// All that was given is on the disk afterwards.
     pub async fn end(self) -> Result<(), String> {
         self.devices.write().await
     }

@@ -42,7 +42,7 @@ impl Refusal {
         Refusal { reason: reason.into(), message: message.into() }
     }
 
-    /// What the Pod asks for could not be given, though there should have been enough of it.
+    /// Something that the Pod asks for could not be given, though there should have been enough of it.
     pub fn unexpected(why: &str) -> Self {
         Refusal::new("UnexpectedAdmissionError", format!("Allocate failed due to {why}, which is unexpected"))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
-    affinity::{managers::Pass, requests},
+    affinity::{allocate::Pass, requests},
     kubelet::Kubelet,
     pod::{admit::Refusal, desired::DesiredPod, restart, running::RunningPod, workers::Handle},
 };
@@ -16,7 +16,7 @@ pub fn concerns(kubelet: &Kubelet, pod: &Pod) -> bool {
     kubelet.affinity.concerns() || kubelet.devices.concern(pod)
 }
 
-/// What the Pod has is everybody's again.
+/// Everything that the Pod has is everybody's again.
 pub async fn release(kubelet: &Kubelet, uid: &str) {
     kubelet.devices.release(uid).await;
     kubelet.affinity.release(uid).await;

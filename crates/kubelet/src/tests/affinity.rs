@@ -5,8 +5,8 @@ use runtime::grpc;
 
 use crate::{
     affinity::{
+        allocate::Affinity,
         fixture::{self as machine, dual_socket_ht, single_socket_ht},
-        managers::Affinity,
     },
     configuration::{Document, settings::Settings},
     node::machine::Machine,
@@ -36,7 +36,7 @@ fn spec(containers: &[Value]) -> Value {
     json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 5, "containers": containers})
 }
 
-/// A container with so many processors for itself.
+/// A container with that number of processors for itself.
 fn own(name: &str, cpus: &str) -> Value {
     spec(&[container(name, &json!({"cpu": cpus, "memory": "64Mi"}))])
 }
@@ -183,6 +183,23 @@ fn all_that_a_container_has_comes_from_one_node_or_it_is_not_let_in() {
         goes(&world, "p").await;
         runs(&world, "next", wants("next", "6", "64Mi", "1")).await;
         assert_eq!(cpuset(&world, "next"), "1,3,5,7,9,11");
+    });
+    world.life(None, async || {
+        // Memory is given where it is left, and processors are shared where they are.
+        runs(&world, "more", spec(&[container("more", &json!({"cpu": "200m", "memory": "2Gi"}))])).await;
+        let told = world.engine.resources("more").unwrap();
+        assert_eq!((told.cpuset_cpus.as_str(), told.cpuset_mems.as_str()), ("0", "1"));
+        assert!(world.is_ready("far") && world.is_ready("next"), "they keep what they have");
+        let wide = spec(&[container("wide", &json!({"cpu": "200m", "memory": "3Gi"}))]);
+        let why =
+            "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available";
+        let words = format!("Allocate failed due to {why}, which is unexpected");
+        assert_eq!(fails(&world, "wide", wide).await, format!("UnexpectedAdmissionError: Pod was rejected: {words}"));
+        let all = listed(&world).await.pod_resources;
+        let of = |name: &str| all.iter().find(|pod| pod.name == name).unwrap().containers[0].memory.clone();
+        let [held] = &of("more")[..] else { panic!("{:?}", of("more")) };
+        let nodes: Vec<i64> = held.topology.iter().flat_map(|at| &at.nodes).map(|node| node.id).collect();
+        assert_eq!((held.memory_type.as_str(), held.size, nodes), ("memory", 2 << 30, vec![1]));
     });
 }
 

@@ -124,7 +124,7 @@ impl World {
         World { api: Api::new(self.gate.clone()), ..self }
     }
 
-    /// A world whose machine has these processors, and so many GiB on each of its NUMA nodes.
+    /// A world whose machine has these processors, and that number of GiB on each of its NUMA nodes.
     pub fn on_machine(topology: &Topology, gib: u64) -> Self {
         let mut world = World::new();
         affinity::fixture::write(&world.path("sys"), topology, gib);

@@ -26,7 +26,7 @@ use crate::pod::admit::Refusal;
 /// The processors of containers by their names, of Pods by their uids.
 pub type Assigned = BTreeMap<String, BTreeMap<String, CpuSet>>;
 
-/// Who has which processors.
+/// The owners of processors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuState {
     /// Of all that have none for themselves.
@@ -69,7 +69,7 @@ fn smt(why: &str) -> Refusal {
 }
 
 impl CpuPolicy {
-    /// So many processors are reserved: those that are named, or the first ones.
+    /// This number of processors is reserved: those that are named, or the first ones.
     pub fn new(topology: Arc<Topology>, options: CpuOptions, count: usize, named: &CpuSet) -> Result<Self, String> {
         let mut policy = CpuPolicy { topology, options, reserved: named.clone(), reserved_cores: CpuSet::default() };
         let all = policy.topology.all();
@@ -286,7 +286,7 @@ impl CpuPolicy {
         masks.into_iter().map(|mask| Hint { nodes: Some(mask), preferred: preferred(mask) }).collect()
     }
 
-    /// Whether these nodes are on no more sockets than so many nodes have to be on.
+    /// Whether these nodes are on no more sockets than `least` nodes have to be on.
     fn fits_sockets(&self, mask: NodeMask, least: u32) -> bool {
         let each = self.topology.count(Level::Node) / self.topology.count(Level::Socket).max(1);
         each > 0 && self.sockets(mask).len() == (least as usize).div_ceil(each)

@@ -26,7 +26,7 @@ struct Wanted {
     group: usize,
 }
 
-/// So many of the free processors, taken in such groups.
+/// This number of the free processors, taken in groups of that size.
 pub fn distributed(
     topology: &Topology,
     free: &CpuSet,
@@ -59,7 +59,7 @@ fn needed(topology: &Topology, nodes: &[u32], Wanted { count, group }: Wanted) -
     groups.div_ceil(on_each.max(1))..=groups.min(nodes.len())
 }
 
-/// All choices of so many, in order.
+/// All choices of that number of them, in order.
 fn combinations(of: &[u32], count: usize) -> Vec<Vec<u32>> {
     match (count, of) {
         (0, _) => vec![Vec::new()],
@@ -105,7 +105,7 @@ fn judge(nodes: Vec<u32>, left: &Left, wanted: Wanted) -> Option<Choice> {
     first_best(subsets.filter_map(one))
 }
 
-/// What is left once these nodes have given the rest, a group each in turn; `None` when they do not have it.
+/// The processors that are left once these nodes have given the rest, a group each in turn; `None` when they do not have it.
 fn take_rest(after: &Left, from: &[u32], rest: usize, group: usize) -> Option<Left> {
     let (mut after, mut rest) = (after.clone(), rest);
     while rest > 0 {

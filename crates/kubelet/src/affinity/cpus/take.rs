@@ -25,13 +25,13 @@ struct Taking<'a> {
     way: Way,
 }
 
-/// What there is instead of enough.
+/// The words of a shortage.
 pub fn too_few(wanted: usize, free: &CpuSet) -> String {
     let there = free.len();
     format!("not enough cpus available to satisfy request: requested={wanted}, available={there}")
 }
 
-/// So many of the free processors.
+/// This number of the free processors.
 pub fn packed(topology: &Topology, free: &CpuSet, count: usize, way: Way) -> Result<CpuSet, String> {
     let free: CpuSet = free.iter().filter(|cpu| topology.cpus.contains_key(cpu)).collect();
     if count > free.len() {

@@ -21,7 +21,7 @@ const PLAIN: CpuOptions = CpuOptions {
 };
 const FULL: CpuOptions = CpuOptions { full_cores: true, ..PLAIN };
 
-/// What is shared, and in further words `uid/container=cpus`.
+/// The shared processors, and in further words `uid/container=cpus`.
 fn state(text: &str) -> CpuState {
     let mut state = CpuState::default();
     for (at, word) in text.split_whitespace().enumerate() {
@@ -173,7 +173,7 @@ fn the_nodes_of_a_hint_are_used_first() {
     assert_eq!(on(&dual, &[0], "0,2,3,9", "a 2"), "a=2-3");
     let by_socket = policy(multi_node_ht(), CpuOptions { by_socket: true, ..PLAIN }, 0);
     assert_eq!(on(&by_socket, &[0], "0-79", "a 40"), "a=0-19,40-59");
-    // What a socket has left lies on its other node.
+    // The processors that a socket has left lie on its other node.
     assert_eq!(on(&by_socket, &[0], "5,15,20-39", "a 2"), "a=5,15");
     assert_eq!(on(&policy(multi_node_ht(), PLAIN, 0), &[0], "5,20-39,15", "a 2"), "a=5,15");
 }

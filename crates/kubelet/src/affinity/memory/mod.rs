@@ -19,7 +19,7 @@ use super::{
     requests::{self, Memory},
     topology::Topology,
 };
-use crate::configuration::managers::ReservedMemory;
+use crate::configuration::affinity::ReservedMemory;
 
 /// The memory that init containers have had, by its nodes and sort: those after them can have it.
 pub type Reusable = BTreeMap<(NodeMask, String), u64>;
@@ -185,7 +185,7 @@ impl MemoryPolicy {
                 Ok(mask)
             };
         }
-        // What all resources have in common may be less than this one needs.
+        // The nodes that all resources have in common may be fewer than this one needs.
         let wider =
             about_memory(&hints()).into_iter().filter(|hint| hint.nodes.is_some_and(|nodes| mask.is_within(nodes)));
         let wider =
@@ -260,7 +260,7 @@ fn held_hints(held: &[Block], requested: &Memory) -> Hints {
     all.map(|block| (block.sort.clone(), Some(hint(block)))).collect()
 }
 
-/// What an init container has is for those after it; what another container has is for none of them.
+/// The memory of an init container is for those after it; that of another container is for none of them.
 fn hand_on(reusable: &mut Reusable, (pod, container): (&Pod, &Container), blocks: &[Block]) {
     let ends = requests::makes_way(pod, &container.name);
     for block in blocks {
@@ -274,7 +274,7 @@ fn hand_on(reusable: &mut Reusable, (pod, container): (&Pod, &Container), blocks
     }
 }
 
-/// What a container has of an init container before it counts once: as its own.
+/// The memory that a container has of an init container before it counts once: as its own.
 fn count_once(of_pod: &mut BTreeMap<String, Vec<Block>>, pod: &Pod, container: &Container, blocks: &[Block]) {
     let inits = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
     let before: Vec<&Container> = inits.take_while(|init| init.name != container.name).collect();

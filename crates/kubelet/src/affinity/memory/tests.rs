@@ -26,7 +26,7 @@ fn reserved(node: u32, memory: &str) -> ReservedMemory {
     ReservedMemory { node, limits }
 }
 
-/// Nodes of so many GiB each, of which one is in a huge page and one of the first node is reserved.
+/// Nodes of these numbers of GiB, of which one is in a huge page and one of the first node is reserved.
 fn policy(nodes: &[u64]) -> (MemoryPolicy, MemoryState) {
     let policy = MemoryPolicy::new(machine(nodes), &[reserved(0, "1Gi")], &[("memory".to_owned(), GIB)].into());
     let (policy, mut state) = (policy.unwrap(), MemoryState::default());
@@ -49,7 +49,7 @@ fn give(policy: &MemoryPolicy, state: &mut MemoryState, pod: &Pod, text: &str) -
     Ok(held.flat_map(|(name, blocks)| blocks.iter().map(move |b| block(name, b))).collect::<Vec<_>>().join(" "))
 }
 
-/// What is free of regular memory on each node, in GiB, and with whom it gives.
+/// The regular memory that is free on each node, in GiB, and with whom it gives.
 fn free(state: &MemoryState) -> String {
     let one = |node: &tables::NodeState| format!("{}{:?}", node.memory_map["memory"].free / GIB, node.cells);
     state.nodes.values().map(one).collect::<Vec<_>>().join(" ")

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     config::Config,
-    configuration::managers::{Managers, Policy, TopologyPolicy},
+    configuration::affinity::{Managers, Policy, TopologyPolicy},
     eviction::pressure::Signal,
     node::{machine::Machine, reserved},
     pod::admit::Refusal,
@@ -36,7 +36,7 @@ use crate::{
 /// Where nothing was chosen for a container.
 const NOWHERE: Hint = Hint { nodes: None, preferred: false };
 
-/// Who has what.
+/// The owners of processors and memory.
 #[derive(Default)]
 struct Held {
     cpus: CpuState,
@@ -55,7 +55,7 @@ struct Writer {
     written: u64,
 }
 
-/// What the containers of one Pod hand on while the Pod gets what it asks for.
+/// The processors and memory that containers of one Pod hand on to others while the Pod gets what it asks for.
 #[derive(Default)]
 pub struct Pass {
     cpus: CpuSet,
@@ -128,7 +128,7 @@ fn merger(managers: &Managers, options: NodeOptions, topology: &Topology) -> Mer
 }
 
 impl Affinity {
-    /// What an earlier kubelet gave, on the machine that the kernel tells of below `sys`. Fails when the machine cannot do what is
+    /// Takes up the gifts of an earlier kubelet, on the machine that the kernel tells of below `sys`. Fails when the machine cannot do what is
     /// configured, and when what was given does not fit it any more.
     pub fn new(config: &Config, machine: &Machine, sys: &Path) -> Result<Affinity, String> {
         let managers = &config.settings.managers;
