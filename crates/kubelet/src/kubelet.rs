@@ -4,15 +4,19 @@
 //! Only that list changes here. All other state has one owner, which others ask or watch: a Pod's worker keeps what it knows
 //! of its Pod, the dispatcher says which Pods there are, the eviction manager measures pressures and ages images.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use api::features::Feature;
 use client::{Cache, Caches, EventKind, Key};
-use k8s_openapi::api::core::v1::{Node, PodSpec, Service};
+use k8s_openapi::api::core::v1::{Node, Service};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
 
 use crate::{
+    affinity::allocate::Affinity,
     claims::{drivers::Drivers, prepare::Claims},
     config::Config,
     counted::Figures,
@@ -26,6 +30,7 @@ use crate::{
     local::LocalVolumes,
     node::{capacity, cgroup::Cgroups, machine::Machine, reserved},
     pod::{
+        desired::DesiredPod,
         probes::counts::ProbeCounts,
         spec::{
             downward::Facts,
@@ -46,12 +51,16 @@ use crate::{
     },
 };
 
+const SYS: &str = "/sys/devices/system";
+
 /// The machine below a kubelet.
 pub struct Host {
     pub machine: Machine,
     pub modules: Modules,
     pub cgroups: Cgroups,
     pub mounter: Arc<dyn Mounter>,
+    /// Where the kernel tells of processors and NUMA nodes.
+    pub sys: PathBuf,
     /// Programs of the machine may plug in.
     pub plugins: bool,
 }
@@ -63,6 +72,7 @@ impl Host {
             modules: Modules::of_this_kernel(),
             cgroups: Cgroups::new(Path::new("/sys/fs/cgroup"), &config.cgroup_root),
             mounter: Arc::new(mounter::Kernel),
+            sys: PathBuf::from(SYS),
             plugins: true,
         }
     }
@@ -74,6 +84,7 @@ impl Host {
             modules: Modules::default(),
             cgroups: Cgroups::new(Path::new("/dev/null"), "/"),
             mounter: Arc::new(mounter::Nothing),
+            sys: PathBuf::from(SYS),
             plugins: false,
         }
     }
@@ -92,6 +103,8 @@ pub struct Kubelet {
     pub pods: PodWorkers,
     /// The devices of plugins, and which Pods have them.
     pub devices: Arc<Devices>,
+    /// The processors and the memory that containers have for themselves.
+    pub affinity: Affinity,
     /// The claims that drivers of devices have prepared for Pods.
     pub claims: Arc<Claims>,
     /// The CSI drivers of the node.
@@ -143,6 +156,7 @@ impl Kubelet {
             config.features.enabled(Feature::ResourceHealthStatus),
         );
         let claims = Claims::new(&config.root_dir, config.client.clone(), drivers)?;
+        let affinity = Affinity::new(&config, &host.machine, &host.sys).map_err(Error::Machine)?;
         let sources = Arc::new(ApiSources::new(config.client.clone(), certificates, config.features));
         Ok(Arc::new(Kubelet {
             host,
@@ -153,6 +167,7 @@ impl Kubelet {
             sources,
             pods: PodWorkers::default(),
             devices: Devices::new(&config.root_dir),
+            affinity,
             csi,
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),
@@ -203,10 +218,14 @@ impl Kubelet {
     }
 
     /// The limits of the cgroup of a whole Pod.
-    pub fn pod_limits(&self, spec: &PodSpec) -> PodLimits {
+    pub fn pod_limits(&self, desired: &DesiredPod) -> PodLimits {
+        let spec = desired.spec();
         let requested = || api::rules::pod::requests(spec).get("memory").map_or(0, |q| q.value());
         let kept = self.keeps_memory().then(requested).filter(|bytes| *bytes > 0);
-        PodLimits { kept, pids: self.config.settings.pod_pids, ..resources::of_pod(spec) }
+        let of_spec = resources::of_pod(spec);
+        // A quota for the Pod would bound the container that has processors of its own.
+        let quota = of_spec.quota.filter(|_| !self.affinity.frees_quota_of_pod(desired.uid()));
+        PodLimits { kept, quota, pids: self.config.settings.pod_pids, ..of_spec }
     }
 
     /// The facts that only this node knows and a Pod may ask for.

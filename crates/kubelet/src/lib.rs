@@ -5,6 +5,7 @@
 //! ([`pod::status`], pure, and [`pod::report`]). Beside them stand the node's own registration and heartbeat
 //! ([`node::register`]) and the HTTPS server ([`server`]).
 
+mod affinity;
 mod changes;
 mod claims;
 mod config;
@@ -74,6 +75,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     let (pressures, measured) = watch::channel(Pressures::default());
     let kubelet = Kubelet::new(config, host, &caches, measured)?;
     begin(&kubelet)?;
+    kubelet.affinity.save().await.map_err(Error::Machine)?;
     settle_pulls(&kubelet).await;
     let listener = server::listen(&kubelet).await?;
     let plugin_folder = kubelet.config.root_dir.join("plugins_registry");
@@ -87,6 +89,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
         () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
         () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
+        () = affinity::reconcile::run(kubelet.clone()), if kubelet.affinity.shares() => {}
         () = server::pod_resources::serve(kubelet.clone()), if kubelet.host.plugins => {}
         () = local::report::run(kubelet.clone()) => {}
         () = kubelet.csi.clone().sweep(), if kubelet.host.plugins => {}

@@ -205,6 +205,15 @@ fn end(container: &mut ContainerStatus, code: i32) {
     container.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
 }
 
+/// As containerd does: a cpuset of which nothing is said stays, and where nothing else is said all else does.
+fn updated(held: LinuxContainerResources, told: LinuxContainerResources) -> LinuxContainerResources {
+    let (cpus, mems) = (told.cpuset_cpus.clone(), told.cpuset_mems.clone());
+    let rest = LinuxContainerResources { cpuset_cpus: String::new(), cpuset_mems: String::new(), ..told };
+    let base = if rest == LinuxContainerResources::default() { held.clone() } else { rest };
+    let or = |new: String, old: String| if new.is_empty() { old } else { new };
+    LinuxContainerResources { cpuset_cpus: or(cpus, held.cpuset_cpus), cpuset_mems: or(mems, held.cpuset_mems), ..base }
+}
+
 fn not_found(what: &str) -> Error {
     Error::Refused { code: tonic::Code::NotFound, message: format!("{what}: not found") }
 }
@@ -391,7 +400,9 @@ impl Runtime for Fake {
     async fn update_resources(&self, id: &str, resources: LinuxContainerResources) -> Result<()> {
         self.change(format!("update {}", self.named(id)), |state| {
             let (_, container) = state.containers.get_mut(id).ok_or_else(|| not_found(id))?;
-            container.resources = Some(ContainerResources { linux: Some(resources), ..Default::default() });
+            let held = container.resources.take().and_then(|all| all.linux).unwrap_or_default();
+            let linux = Some(updated(held, resources));
+            container.resources = Some(ContainerResources { linux, ..Default::default() });
             Ok(())
         })
         .await

@@ -7,6 +7,7 @@ use json::Value;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::{
+    affinity::{self, Managers},
     credential_providers::CredentialProvider,
     pulls::{Allowlist, Pulls, Verification},
     time::duration,
@@ -81,6 +82,7 @@ pub struct Settings {
     /// The programs that are asked for credentials of registries. No field of a configuration names them, a flag does.
     pub credential_providers: Vec<CredentialProvider>,
     pub reserved: Reserved,
+    pub managers: Managers,
     pub static_url: Option<StaticUrl>,
     /// Where the kubelet's server listens; everywhere when `None`.
     pub address: Option<IpAddr>,
@@ -126,6 +128,7 @@ impl Default for Settings {
             pulls: Pulls::default(),
             credential_providers: Vec::new(),
             reserved: Reserved::default(),
+            managers: Managers::default(),
             static_url: None,
             address: None,
             healthz: (std::net::Ipv4Addr::LOCALHOST.into(), 10248),
@@ -277,6 +280,7 @@ impl Settings {
         settings.read_pulls(&fields)?;
         settings.read_node(&fields)?;
         settings.read_reserved(&fields)?;
+        settings.read_managers(&fields)?;
         settings.read_static_url(&fields)?;
         Ok(settings)
     }
@@ -412,6 +416,18 @@ impl Settings {
         Ok(())
     }
 
+    fn read_managers(&mut self, fields: &Fields<'_>) -> Result<(), String> {
+        let to = &mut self.managers;
+        fields.set("cpuManagerPolicy", &mut to.cpus, |v| affinity::policy(v, "none", "static"))?;
+        fields.set("cpuManagerPolicyOptions", &mut to.cpu_options, affinity::options)?;
+        fields.set("cpuManagerReconcilePeriod", &mut to.period, period)?;
+        fields.set("memoryManagerPolicy", &mut to.memory, |v| affinity::policy(v, "None", "Static"))?;
+        fields.set("reservedMemory", &mut to.reserved_memory, |v| affinity::reserved_memory(v, quantity))?;
+        fields.set("topologyManagerPolicy", &mut to.topology, affinity::topology)?;
+        fields.set("topologyManagerScope", &mut to.by_pod, affinity::scope)?;
+        fields.set("topologyManagerPolicyOptions", &mut to.topology_options, affinity::options)
+    }
+
     fn read_static_url(&mut self, fields: &Fields<'_>) -> Result<(), String> {
         let mut place = StaticUrl { interval: Duration::from_secs(20), ..StaticUrl::default() };
         fields.set("staticPodURL", &mut place.url, |v| text(v).map(str::to_owned))?;
@@ -466,6 +482,8 @@ mod tests {
             "registerWithTaints": [{"key": "a", "effect": "NoSchedule"}], "staticPodURL": "https://x.example/pods",
             "staticPodURLHeader": {"X-A": ["b", "c"]}, "nodeStatusMaxImages": -1, "healthzPort": 0,
             "maxParallelImagePulls": 3, "registryPullQPS": 0, "imagePullCredentialsVerificationPolicy": "AlwaysVerify",
+            "cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}, "topologyManagerScope": "pod",
+            "memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 1, "limits": {"memory": "1Gi"}}],
         }))
         .unwrap();
         assert_eq!((set.logs.max_bytes, set.logs.max_files, set.pod_pids), (256 << 10, 3, Some(100)));
@@ -477,6 +495,12 @@ mod tests {
         let kube = Some(Enforcement::Compressible);
         assert_eq!(set.reserved.enforced, Enforced { pods: true, kube, system: None });
         assert_eq!((set.taints[0].key.as_str(), set.healthz.1), ("a", 0));
+        let of = &set.managers;
+        assert_eq!(
+            (of.cpu_policy(), of.memory_policy(), of.scope(), of.topology.name()),
+            ("static", "Static", "pod", "none")
+        );
+        assert_eq!((&*of.cpu_options["full-pcpus-only"], of.reserved_memory[0].node), ("true", 1));
         let headers = [("X-A".to_owned(), "b".to_owned()), ("X-A".to_owned(), "c".to_owned())];
         assert_eq!(set.static_url.unwrap().headers, headers);
     }
@@ -533,6 +557,34 @@ mod tests {
             ),
             (json!({"staticPodURL": "file:///x"}), "staticPodURL: it must be a URL with http or https"),
             (json!({"registerWithTaints": [{"key": "a"}]}), "registerWithTaints: "),
+            (json!({"cpuManagerPolicy": "Static"}), "cpuManagerPolicy: unknown policy: \"Static\""),
+            (json!({"memoryManagerPolicy": "static"}), "memoryManagerPolicy: unknown policy: \"static\""),
+            (
+                json!({"topologyManagerPolicy": "best"}),
+                "topologyManagerPolicy: \"best\" must be one of: [\"none\" \"best-effort\" \"restricted\" \"single-numa-node\"]",
+            ),
+            (
+                json!({"topologyManagerScope": "node"}),
+                "topologyManagerScope: \"node\" must be one of: \"container\", or \"pod\"",
+            ),
+            (json!({"cpuManagerPolicyOptions": {"a": true}}), "cpuManagerPolicyOptions: it must be a text"),
+            (
+                json!({"reservedMemory": [{"numaNode": -1}]}),
+                "reservedMemory: numaNode: it must be the number of a node",
+            ),
+            (json!({"reservedMemory": [{"node": 1}]}), "reservedMemory: unknown field \"node\""),
+            (
+                json!({"reservedMemory": [{"numaNode": 1, "limits": {"cpu": "1"}}]}),
+                "reservedMemory: the limit type \"cpu\" for NUMA node 1 is not supported, only [memory hugepages-<HugePageSize>] is accepted",
+            ),
+            (
+                json!({"reservedMemory": [{"limits": {"memory": "0"}}]}),
+                "reservedMemory: reserved memory may not be zero for NUMA node 0 and resource \"memory\"",
+            ),
+            (
+                json!({"reservedMemory": [{"limits": {"memory": "1Gi"}}, {"numaNode": 0, "limits": {"memory": "1Gi"}}]}),
+                "reservedMemory: the reserved memory has a duplicate value for NUMA node 0 and resource \"memory\"",
+            ),
             (json!({"oomScoreAdj": 1001}), "oomScoreAdj: it must be a number from -1000 to 1000, not 1001"),
             (
                 json!({"nodeLeaseDurationSeconds": 0}),

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use api::rules::pod::is_sidecar;
 use clock::Instant;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use parking_lot::Mutex;
@@ -18,7 +17,12 @@ use runtime::grpc::{self, Channel};
 use tokio::{sync::watch, task::AbortHandle};
 
 use crate::{
+    affinity::{
+        hints::{Hints, NodeMask},
+        requests,
+    },
     devices::{
+        aligned,
         checkpoint::{Checkpoint, Kept},
         given::Given,
         messages::{
@@ -215,34 +219,9 @@ impl Devices {
             || containers.any(|container| wishes(container).into_keys().any(|resource| state.knows(resource)))
     }
 
-    /// Gives the containers of a Pod that are about to begin all devices that they wish for. Devices that they have stay their
-    /// own, so this can be called again; they are refused when they are no longer healthy.
-    pub async fn allocate(&self, pod: &Pod, begins: impl Fn(&Container) -> bool) -> Result<(), String> {
-        let Some(spec) = &pod.spec else { return Ok(()) };
-        let mut reusable: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        let inits = spec.init_containers.iter().flatten().map(|c| (c, !is_sidecar(c)));
-        for (container, ends) in inits.chain(spec.containers.iter().map(|c| (c, false))) {
-            for (resource, count) in wishes(container) {
-                if begins(container) && self.state.lock().knows(resource) {
-                    let none = BTreeSet::new();
-                    let reusable = reusable.get(resource).unwrap_or(&none);
-                    let wish = Wish { uid: uid(pod), container: &container.name, resource, count, reusable };
-                    self.give(&wish).await?;
-                }
-            }
-            // A device that an init container has had is free for those after it; one that another container has is
-            // not.
-            let state = self.state.lock();
-            for (resource, allocation) in state.of(uid(pod), &container.name).into_iter().flatten() {
-                let free = reusable.entry(resource.clone()).or_default();
-                if ends {
-                    free.extend(allocation.devices.iter().cloned());
-                } else {
-                    free.retain(|id| !allocation.devices.contains(id));
-                }
-            }
-        }
-        self.write().await
+    /// The containers of a Pod are about to get devices, one after the other in their order.
+    pub fn giving<'a>(&'a self, pod: &'a Pod) -> Giving<'a> {
+        Giving { devices: self, pod, reusable: BTreeMap::new() }
     }
 
     /// Gives a container what it wishes for, if it does not have it.
@@ -275,8 +254,8 @@ impl Devices {
     }
 
     /// The part of a container's configuration that its devices bring when it is about to start. A Pod that began without a
-    /// device which a plugin offers by now gets it first.
-    pub async fn start(&self, pod: &Pod, container: &Container) -> Result<Given, String> {
+    /// device which a plugin offers by now gets it first, near the nodes that were chosen for the container.
+    pub async fn start(&self, pod: &Pod, container: &Container, nodes: Option<NodeMask>) -> Result<Given, String> {
         let lacks = {
             let state = self.state.lock();
             let held = state.of(uid(pod), &container.name);
@@ -284,7 +263,11 @@ impl Devices {
             wishes(container).into_iter().any(|(name, count)| count > 0 && state.knows(name) && !has(name))
         };
         if lacks {
-            self.allocate(pod, |other| other.name == container.name).await?;
+            let mut giving = self.giving(pod);
+            for other in requests::containers(pod) {
+                giving.give(other, other.name == container.name, nodes).await?;
+            }
+            giving.end().await?;
         }
         let Some(held) = self.state.lock().of(uid(pod), &container.name).cloned() else { return Ok(Given::default()) };
         // Nothing runs with what is not written down.
@@ -349,6 +332,72 @@ impl Devices {
             Ok(())
         })
         .await
+    }
+}
+
+/// See [`Devices::giving`].
+pub struct Giving<'a> {
+    devices: &'a Devices,
+    pod: &'a Pod,
+    /// The devices that init containers before have had, by resource.
+    reusable: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Giving<'_> {
+    /// The NUMA nodes of the machine that a container could get its devices from.
+    pub fn hints(&self, container: &Container, nodes: &[u32]) -> Hints {
+        let (state, none) = (self.devices.state.lock(), BTreeSet::new());
+        let known = wishes(container).into_iter().filter(|(resource, _)| state.knows(resource));
+        let hint = |(resource, count): (&str, usize)| {
+            let reusable = self.reusable.get(resource).unwrap_or(&none);
+            let name = &container.name;
+            let wish = Wish { uid: uid(self.pod), container: name, resource, count, reusable, nodes: None };
+            (resource.to_owned(), aligned::hints(&state, &wish, nodes))
+        };
+        known.map(hint).collect()
+    }
+
+    /// The NUMA nodes that the whole Pod could get its devices from.
+    pub fn hints_of_pod(&self, nodes: &[u32]) -> Hints {
+        let state = self.devices.state.lock();
+        let all: BTreeSet<&str> = requests::containers(self.pod).flat_map(|c| wishes(c).into_keys()).collect();
+        let hint = |resource: &str| {
+            let of =
+                |c: &Container| wishes(c).get(resource).map_or(0, |count| u64::try_from(*count).unwrap_or(u64::MAX));
+            let count = usize::try_from(requests::at_once(self.pod, of)).unwrap_or(usize::MAX);
+            (resource.to_owned(), aligned::hints_of_pod(&state, uid(self.pod), (resource, count), nodes))
+        };
+        all.into_iter().filter(|resource| state.knows(resource)).map(hint).collect()
+    }
+
+    /// Gives a container all devices that it wishes for if it is about to begin, near these NUMA nodes if there are any. Devices that
+    /// it has stay its own, so this can be done again; they are refused when they are no longer healthy.
+    pub async fn give(&mut self, container: &Container, begins: bool, nodes: Option<NodeMask>) -> Result<(), String> {
+        let uid = uid(self.pod);
+        for (resource, count) in wishes(container) {
+            if begins && self.devices.state.lock().knows(resource) {
+                let none = BTreeSet::new();
+                let reusable = self.reusable.get(resource).unwrap_or(&none);
+                let wish = Wish { uid, container: &container.name, resource, count, reusable, nodes };
+                self.devices.give(&wish).await?;
+            }
+        }
+        // A device that an init container has had is free for those after it; one that another container has is not.
+        let (state, ends) = (self.devices.state.lock(), requests::makes_way(self.pod, &container.name));
+        for (resource, allocation) in state.of(uid, &container.name).into_iter().flatten() {
+            let free = self.reusable.entry(resource.clone()).or_default();
+            if ends {
+                free.extend(allocation.devices.iter().cloned());
+            } else {
+                free.retain(|id| !allocation.devices.contains(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// All that was given is on the disk afterwards.
+    pub async fn end(self) -> Result<(), String> {
+        self.devices.write().await
     }
 }
 

@@ -5,6 +5,7 @@
 //! and that nobody has ([`state`], pure), asks the plugin what they need, and writes that down ([`checkpoint`]) before the Pod
 //! begins. Nothing of the Pod runs any more when they are given back.
 
+mod aligned;
 pub mod allocate;
 mod checkpoint;
 pub mod given;

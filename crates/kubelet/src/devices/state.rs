@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
 
-use crate::devices::messages::ContainerAllocateResponse;
+use crate::{affinity::hints::NodeMask, devices::messages::ContainerAllocateResponse};
 
 /// A plugin that has gone may come back within this time. Then its resource is no longer counted.
 const GRACE: Duration = Duration::from_secs(300);
@@ -22,8 +22,32 @@ pub struct Resource {
 }
 
 impl Resource {
-    fn healthy(&self) -> impl Iterator<Item = &String> {
+    pub fn healthy(&self) -> impl Iterator<Item = &String> {
         self.devices.iter().filter(|(_, healthy)| **healthy).map(|(id, _)| id)
+    }
+
+    /// Whether a device is near one of these NUMA nodes.
+    pub fn is_near(&self, id: &str, mask: NodeMask) -> bool {
+        let nodes = self.nodes.get(id).into_iter().flatten();
+        nodes.into_iter().any(|node| u32::try_from(*node).is_ok_and(|node| mask.contains(node)))
+    }
+
+    fn is_anywhere(&self, id: &str) -> bool {
+        self.nodes.get(id).is_none_or(Vec::is_empty)
+    }
+}
+
+impl Resource {
+    /// Devices near the nodes that were chosen come before others: if there are more of them than are needed, the plugin may
+    /// prefer some of them, and otherwise all of them are taken.
+    fn near_first(&self, wish: &Wish<'_>, choice: Choice) -> Choice {
+        let Some(mask) = wish.nodes.filter(|_| !self.nodes.is_empty()) else { return choice };
+        let Choice { reused, available, missing } = choice;
+        let (near, rest): (BTreeSet<String>, _) = available.into_iter().partition(|id| self.is_near(id, mask));
+        match missing.checked_sub(near.len()) {
+            Some(missing) => Choice { reused: &reused | &near, available: rest, missing },
+            None => Choice { reused, available: near, missing },
+        }
     }
 }
 
@@ -49,6 +73,8 @@ pub struct Wish<'a> {
     pub count: usize,
     /// Devices that init containers of this Pod had.
     pub reusable: &'a BTreeSet<String>,
+    /// The NUMA nodes that were chosen for the container.
+    pub nodes: Option<NodeMask>,
 }
 
 /// The devices to choose from.
@@ -127,7 +153,7 @@ impl State {
 
     /// The devices of a resource that anybody has but this container. A device that was reserved for it and not answered
     /// is chosen anew.
-    fn in_use(&self, wish: &Wish<'_>) -> BTreeSet<&String> {
+    pub fn in_use(&self, wish: &Wish<'_>) -> BTreeSet<&String> {
         let containers = self.allocations.iter().flat_map(|(uid, of_pod)| of_pod.iter().map(move |of| (uid, of)));
         let others = containers.filter(|(uid, (name, _))| *uid != wish.uid || *name != wish.container);
         let held = others.filter_map(|(_, (_, all))| all.get(wish.resource));
@@ -137,7 +163,7 @@ impl State {
     /// The devices that a wish is chosen from; `None` when the container has those that it wishes for, and may use them. The
     /// words are upstream's.
     pub fn choice(&self, wish: &Wish<'_>) -> Result<Option<Choice>, String> {
-        let Wish { uid, container, resource, count, reusable } = *wish;
+        let Wish { uid, container, resource, count, reusable, .. } = *wish;
         let held = self.of(uid, container).and_then(|all| all.get(resource));
         let held = held.filter(|held| held.answer.is_some()).map(|held| &held.devices);
         if let Some(has) = held.map(BTreeSet::len).filter(|has| *has != count) {
@@ -173,14 +199,18 @@ impl State {
                 "requested number of devices unavailable for {resource}. Requested: {missing}, Available: {there}"
             ));
         }
-        Ok(Some(Choice { reused, available, missing }))
+        Ok(Some(known.near_first(wish, Choice { reused, available, missing })))
     }
 
     /// Gives the container devices: those that the plugin prefers come first, as far as they are to be had. Returns them.
     pub fn reserve(&mut self, wish: &Wish<'_>, choice: Choice, preferred: &[String]) -> BTreeSet<String> {
         let Choice { reused: mut devices, available, missing } = choice;
         let wanted = devices.len() + missing;
-        for id in preferred.iter().filter(|id| available.contains(*id)).chain(&available) {
+        let known = self.resources.get(wish.resource).filter(|_| wish.nodes.is_some());
+        let mut rest: Vec<&String> = available.iter().collect();
+        // Where nodes matter, those that are nowhere come last.
+        rest.sort_by_key(|id| known.is_some_and(|known| known.is_anywhere(id)));
+        for id in preferred.iter().filter(|id| available.contains(*id)).chain(rest) {
             if devices.len() == wanted {
                 break;
             }
@@ -242,7 +272,7 @@ mod tests {
     /// The devices that a container gets that wishes for this number of a resource, or why it gets none.
     fn check(state: &mut State, (resource, count): (&str, usize), reusable: &str, preferred: &str, expected: &str) {
         let reusable = set(reusable);
-        let wish = Wish { uid: "u", container: "c", resource, count, reusable: &reusable };
+        let wish = Wish { uid: "u", container: "c", resource, count, reusable: &reusable, nodes: None };
         let preferred: Vec<String> = preferred.split_whitespace().map(str::to_owned).collect();
         let got = match state.choice(&wish) {
             Ok(Some(choice)) => state.reserve(&wish, choice, &preferred).into_iter().collect::<Vec<_>>().join(" "),
@@ -277,9 +307,34 @@ mod tests {
     }
 
     #[test]
+    fn devices_near_the_chosen_nodes_come_first() {
+        let check = |count: usize, nodes: &[u32], preferred: &str, expected: &str| {
+            // Of those that are free d2 and d4 are near node 1, d3 is near both, d5 is nowhere and d0 near node 0.
+            let mut state = state("d0 d1 d2 d3 d4 d5", "", false);
+            let near = [("d0", vec![0]), ("d2", vec![1]), ("d3", vec![0, 1]), ("d4", vec![1]), ("d5", vec![])];
+            let near = near.into_iter().map(|(id, nodes)| (id.to_owned(), nodes));
+            state.resources.get_mut("a.io/x").unwrap().nodes = near.collect();
+            let (none, mask) = (BTreeSet::new(), Some(nodes.iter().copied().collect()).filter(|_| !nodes.is_empty()));
+            let wish = Wish { uid: "u", container: "c", resource: "a.io/x", count, reusable: &none, nodes: mask };
+            let choice = state.choice(&wish).unwrap().unwrap();
+            let preferred: Vec<String> = preferred.split_whitespace().map(str::to_owned).collect();
+            let got: Vec<String> = state.reserve(&wish, choice, &preferred).into_iter().collect();
+            assert_eq!(got.join(" "), expected, "{count} near {nodes:?}");
+        };
+        check(1, &[1], "", "d2");
+        check(1, &[1], "d0 d4", "d4");
+        check(3, &[1], "d0", "d2 d3 d4");
+        check(4, &[1], "", "d0 d2 d3 d4");
+        check(4, &[1], "d5", "d2 d3 d4 d5");
+        check(2, &[0], "", "d0 d3");
+        check(3, &[0], "", "d0 d2 d3");
+        check(2, &[], "d5", "d0 d5");
+    }
+
+    #[test]
     fn what_was_reserved_is_given_up_and_what_was_answered_is_not() {
         let none = BTreeSet::new();
-        let wish = Wish { uid: "u", container: "c", resource: "a.io/x", count: 1, reusable: &none };
+        let wish = Wish { uid: "u", container: "c", resource: "a.io/x", count: 1, reusable: &none, nodes: None };
         for (answered, left) in [(true, 2), (false, 1)] {
             let mut state = state("d1 d2", "d2", answered);
             state.give_up(&wish);

@@ -94,6 +94,7 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
     }
     if removed.is_ok() {
         kubelet.devices.release(uid).await;
+        kubelet.affinity.release(uid).await;
         if let Err(error) = kubelet.claims.unprepare(uid).await {
             tracing::warn!(uid, error, "devices stay prepared for a Pod that has gone");
         }

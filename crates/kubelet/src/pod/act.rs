@@ -181,7 +181,7 @@ impl Round<'_> {
         let cgroups = &self.kubelet.host.cgroups;
         let path = cgroups.path(api::rules::pod::qos(&self.desired.pod), self.desired.uid());
         let begun = clock::Instant::now();
-        let made = cgroups.create(&path, self.kubelet.pod_limits(self.desired.spec()));
+        let made = cgroups.create(&path, self.kubelet.pod_limits(self.desired));
         self.kubelet.figures.cgroup("create", begun.elapsed());
         made
     }

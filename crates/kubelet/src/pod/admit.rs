@@ -42,6 +42,11 @@ impl Refusal {
         Refusal { reason: reason.into(), message: message.into() }
     }
 
+    /// Something that the Pod asks for could not be given, though there should have been enough of it.
+    pub fn unexpected(why: &str) -> Self {
+        Refusal::new("UnexpectedAdmissionError", format!("Allocate failed due to {why}, which is unexpected"))
+    }
+
     fn predicate(name: &str, why: &str) -> Self {
         Refusal::new(name, format!("Predicate {name} failed: {why}"))
     }

@@ -36,7 +36,7 @@ impl Round<'_> {
     async fn try_resize(&mut self) -> Result<(), String> {
         let (desired, cgroups) = (self.desired, &self.kubelet.host.cgroups);
         let path = cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
-        let wanted = self.kubelet.pod_limits(desired.spec());
+        let wanted = self.kubelet.pod_limits(desired);
         let now = cgroups.limits(&path);
         let all = resize::changes(desired, self.running, self.memory);
         let updates: Vec<_> =
@@ -47,8 +47,9 @@ impl Round<'_> {
             cgroups.set(&path, now.on_the_way(wanted)).map_err(words)?;
         }
         for (container, ran) in updates {
-            let linux = linux::of_container(desired, container, &self.kubelet.ground());
+            let mut linux = linux::of_container(desired, container, &self.kubelet.ground());
             let applied = Some(Limits::of(&linux));
+            self.kubelet.affinity.put(desired.uid(), &container.name, &mut linux);
             self.kubelet.config.runtime.update_resources(&ran.id, linux).await.map_err(|error| error.to_string())?;
             let run = self.memory.run_mut(&ran.id);
             (run.applied, run.memory_request) = (applied, Some(resize::memory_request(container)));

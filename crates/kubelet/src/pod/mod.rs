@@ -22,6 +22,7 @@ pub mod running;
 pub mod spec;
 pub mod start;
 pub mod status;
+pub mod take;
 pub mod waiting;
 pub mod worker;
 pub mod workers;

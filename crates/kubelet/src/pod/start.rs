@@ -105,8 +105,11 @@ impl Round<'_> {
             self.kubelet.events.container(self.desired, &start.container.name, EventKind::Normal, reason, text);
         };
         let engine = &self.kubelet.config.runtime;
+        let of_linux = rendered.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+        let cpus = of_linux.map(|resources| resources.cpuset_cpus.clone()).unwrap_or_default();
         let made = engine.create_container(&start.sandbox.id, rendered, start.config).await;
         let id = made.map_err(refused("CreateContainerError"))?;
+        self.kubelet.affinity.made(&id, self.desired.uid(), &start.container.name, &cpus);
         tell("Created", "Container created");
         engine.start_container(&id).await.map_err(refused("RunContainerError"))?;
         tell("Started", "Container started");
@@ -124,7 +127,8 @@ impl Round<'_> {
         modes::folder(&logs, modes::NODE_FOLDER).map_err(|e| format!("cannot make {}: {e}", logs.display()))?;
         let user = image.user_of(desired, container)?;
         let env = self.environment(container, &ips).await?;
-        let mut given = kubelet.devices.start(&desired.pod, container).await?;
+        let nodes = kubelet.affinity.mask(desired.uid(), &container.name);
+        let mut given = kubelet.devices.start(&desired.pod, container, nodes).await?;
         given.cdi.extend(kubelet.claims.given(&desired.pod, container)?);
         let recursive = mounts::ask_recursive(container) && handler::makes_recursive(kubelet, desired).await?;
         let volumes = self.memory.life.volumes().ok_or("the Pod's volumes are not mounted")?;
@@ -132,13 +136,15 @@ impl Round<'_> {
         let restarts = start.restarts;
         let setting = MountSetting { desired, container, volumes, env: &env, restarts, recursive };
         let mounts = mounts::mounts(kubelet, &setting)?;
+        let mut resources = linux::of_container(desired, container, &kubelet.ground());
+        kubelet.affinity.put(desired.uid(), &container.name, &mut resources);
         let setting = ContainerSetting {
             restarts,
             image: image.id,
             env,
             mounts,
             given,
-            resources: linux::of_container(desired, container, &kubelet.ground()),
+            resources,
             target: self.target(container)?,
             seccomp: Seccomp { folder: config.root_dir.join("seccomp"), by_default: config.settings.seccomp_default },
         };

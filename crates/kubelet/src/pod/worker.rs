@@ -21,11 +21,11 @@ use crate::{
         probes::probe::{News, Probes},
         report,
         resize::{self, Change},
-        resize_event, restart,
+        resize_event,
         running::{self, ContainerRun, RunningPod, State},
-        spec::resources::Limits,
+        spec::resources::{self, Limits},
         status::{self, Place},
-        waiting,
+        take, waiting,
         workers::{self, Eviction, Handle, Inbox},
     },
     volumes,
@@ -98,14 +98,6 @@ async fn until_ending(mut changes: watch::Receiver<DesiredPod>) {
     }
 }
 
-/// Frees the devices of the Pods that are over, and gives those that it wishes for to this one.
-async fn take_devices(kubelet: &Kubelet, desired: &DesiredPod, running: &RunningPod) -> Result<(), String> {
-    for over in kubelet.pods.all().into_iter().filter(Handle::has_left) {
-        kubelet.devices.release(over.desired().uid()).await;
-    }
-    kubelet.devices.allocate(&desired.pod, |c| restart::is_to_begin(desired, running, c)).await
-}
-
 /// The memory that an earlier kubelet had of the Pod, as far as it still holds.
 fn remembered(desired: &DesiredPod) -> Memory {
     let mut memory = Memory::default();
@@ -148,26 +140,25 @@ fn limits_held(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, r
 }
 
 impl Worker {
-    /// A Pod gets its devices before anything else, or is not let in; one that an earlier kubelet has let in is looked at again,
-    /// except for its containers that run. Only this Pod waits for the plugins.
-    async fn take_devices(&mut self) {
+    /// A Pod gets what is for itself before anything else, or is not let in; one that an earlier kubelet has let in is looked at
+    /// again. Unless NUMA nodes are chosen, only this Pod waits for the plugins of its devices.
+    async fn take(&mut self) {
         let (desired, kubelet) = (self.inbox.desired.borrow().clone(), self.kubelet.clone());
-        let devices = &kubelet.devices;
-        if self.memory.life.end().is_some() || desired.is_ending() || !devices.concern(&desired.pod) {
+        if self.memory.life.end().is_some() || desired.is_ending() || !take::concerns(&kubelet, &desired.pod) {
             return;
         }
         let take = async {
             let running = self.seen(&desired).await;
-            let mut given = take_devices(&kubelet, &desired, &running).await;
+            let mut given = take::take(&kubelet, &desired, &running).await;
             // For the API server a Pod that was deleted without a grace is gone; what it has is free once its containers are.
             let is_leaving = |pod: &Handle| pod.desired().removed && pod.desired().uid() != desired.uid();
             let leaving: Vec<Handle> = kubelet.pods.all().into_iter().filter(is_leaving).collect();
             if given.is_err() && !leaving.is_empty() {
                 futures::future::join_all(leaving.into_iter().map(Handle::left)).await;
-                given = take_devices(&kubelet, &desired, &running).await;
+                given = take::take(&kubelet, &desired, &running).await;
             }
             if given.is_err() && running.alive().next().is_none() {
-                devices.release(desired.uid()).await;
+                take::release(&kubelet, desired.uid()).await;
             }
             given
         };
@@ -175,9 +166,7 @@ impl Worker {
             given = take => given,
             () = until_ending(self.inbox.desired.clone()) => return,
         };
-        if let Err(why) = given {
-            let message = format!("Allocate failed due to {why}, which is unexpected");
-            let refusal = Refusal::new("UnexpectedAdmissionError", message);
+        if let Err(refusal) = given {
             refuse(&kubelet, &desired, &mut self.memory, refusal);
         }
     }
@@ -199,7 +188,7 @@ impl Worker {
 
     async fn run(mut self) {
         let kubelet = self.kubelet.clone();
-        self.take_devices().await;
+        self.take().await;
         loop {
             let desired = self.inbox.desired.borrow_and_update().clone();
             let name = desired.full_name();
@@ -255,6 +244,12 @@ impl Worker {
                 if run.applied.is_none() && ran.limits.is_none() {
                     run.applied = limits_held(&self.kubelet, desired, container, ran);
                 }
+                if self.kubelet.affinity.frees_quota(desired.uid(), &ran.name)
+                    && let Some(held) = run.applied.or(ran.limits)
+                {
+                    // Its own processors are all that bounds it.
+                    run.applied = Some(Limits { quota: Limits::wanted(desired.spec(), container).quota, ..held });
+                }
                 if container.startup_probe.is_none() {
                     run.started = true;
                     run.ready |= container.readiness_probe.is_none();
@@ -274,6 +269,11 @@ impl Worker {
             // An earlier kubelet may have been on its way from one size to another.
             let cgroups = &self.kubelet.host.cgroups;
             self.memory.cgroup = cgroups.limits(&cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
+            if let Some(held) =
+                self.memory.cgroup.as_mut().filter(|_| self.kubelet.affinity.frees_quota_of_pod(desired.uid()))
+            {
+                held.quota = resources::of_pod(desired.spec()).quota;
+            }
             self.follower.begin(&self.kubelet, desired);
             // The objects that they show may have changed meanwhile, and the tokens in them are not known here.
             self.follower.note_change();
@@ -524,7 +524,7 @@ impl Worker {
         self.kubelet.sources.forget(desired.uid());
         self.kubelet.probe_counts.forget(desired);
         self.kubelet.figures.forget(desired.uid());
-        self.kubelet.devices.release(desired.uid()).await;
+        take::release(&self.kubelet, desired.uid()).await;
         self.memory.life.settle();
         if let Err(error) = self.kubelet.weigh() {
             tracing::debug!(%error, "the classes of Pods keep their weights");

@@ -89,7 +89,7 @@ pub async fn metrics(kubelet: &Arc<Kubelet>) -> Answer {
     let volumes = volume_metrics::render(&*volume_usage::read(kubelet).await);
     let rest = preemptions(&kubelet.pods.preemptions()) + &volumes + &kubelet.config.features.metrics();
     let images = kubelet.images.counts.render(kubelet.images.records.sizes());
-    exposition(kubelet.figures.render() + &images + &rest)
+    exposition(kubelet.figures.render() + &kubelet.affinity.render() + &images + &rest)
 }
 
 /// The numbers of Pods, containers and volumes. Of those that the engine does not tell there are none.

@@ -14,6 +14,7 @@ pub fn answer(kubelet: &Kubelet) -> Answer {
 fn config(config: &Config) -> Value {
     let settings = &config.settings;
     let (logs, images, pulls) = (&settings.logs, &settings.images, &settings.pulls);
+    let managers = &settings.managers;
     let in_force = json!({
         "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "enableServer": true,
@@ -40,8 +41,9 @@ fn config(config: &Config) -> Value {
         "enableProfilingHandler": settings.profiling,
         "containerLogMaxSize": logs.max_bytes.to_string(), "containerLogMaxFiles": logs.max_files,
         "containerLogMaxWorkers": logs.workers, "containerLogMonitorInterval": time(logs.interval),
-        "cpuManagerPolicy": "none", "memoryManagerPolicy": "None", "topologyManagerPolicy": "none",
-        "topologyManagerScope": "container", "cpuCFSQuota": true, "cpuCFSQuotaPeriod": "100ms",
+        "cpuManagerPolicy": managers.cpu_policy(), "cpuManagerReconcilePeriod": time(managers.period),
+        "memoryManagerPolicy": managers.memory_policy(), "topologyManagerPolicy": managers.topology.name(),
+        "topologyManagerScope": managers.scope(), "cpuCFSQuota": true, "cpuCFSQuotaPeriod": "100ms",
         "configMapAndSecretChangeDetectionStrategy": "Watch",
         "enforceNodeAllocatable": if settings.reserved.enforced.pods { vec!["pods"] } else { vec!["none"] },
         "enableDebuggingHandlers": settings.debugging_handlers, "enableSystemLogHandler": settings.system_logs,

@@ -11,15 +11,16 @@ use parking_lot::Mutex;
 use runtime::grpc::{self, Server, Status};
 
 use crate::{
+    affinity::memory::tables::Block,
     devices::{
         messages::{CdiDevice, NumaNode, TopologyInfo},
         state::Seen,
     },
     kubelet::Kubelet,
     server::pod_resources_messages::{
-        AllocatableResourcesRequest, AllocatableResourcesResponse, ClaimResource, ContainerDevices, ContainerResources,
-        DynamicResource, GET, GET_ALLOCATABLE, GetPodResourcesRequest, GetPodResourcesResponse, LIST,
-        ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
+        AllocatableResourcesRequest, AllocatableResourcesResponse, ClaimResource, ContainerDevices, ContainerMemory,
+        ContainerResources, DynamicResource, GET, GET_ALLOCATABLE, GetPodResourcesRequest, GetPodResourcesResponse,
+        LIST, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
     },
 };
 
@@ -64,6 +65,11 @@ fn shown(devices: Vec<Seen>) -> Vec<ContainerDevices> {
     devices.into_iter().flat_map(of).collect()
 }
 
+fn memory(block: &Block) -> ContainerMemory {
+    let nodes = block.numa_affinity.iter().map(|node| NumaNode { id: i64::from(*node) }).collect();
+    ContainerMemory { memory_type: block.sort.clone(), size: block.size, topology: Some(TopologyInfo { nodes }) }
+}
+
 fn of_container(kubelet: &Kubelet, pod: &Pod, container: &Container) -> ContainerResources {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let with_claims = kubelet.config.features.enabled(Feature::KubeletPodResourcesDynamicResources);
@@ -83,6 +89,8 @@ fn of_container(kubelet: &Kubelet, pod: &Pod, container: &Container) -> Containe
     ContainerResources {
         name: container.name.clone(),
         devices: shown(kubelet.devices.seen(uid, &container.name)),
+        cpu_ids: kubelet.affinity.exclusive(uid, &container.name).iter().map(i64::from).collect(),
+        memory: kubelet.affinity.memory_of(uid, &container.name).iter().map(memory).collect(),
         dynamic_resources: claims.into_iter().map(claim).collect(),
     }
 }
@@ -137,7 +145,11 @@ fn service(kubelet: &Arc<Kubelet>, limiter: &Arc<Limiter>) -> Server {
     Server::default()
         .unary(LIST, move |_: ListPodResourcesRequest| std::future::ready(l1.allow().map(|()| list(&k1))))
         .unary(GET_ALLOCATABLE, move |_: AllocatableResourcesRequest| {
-            let answer = || AllocatableResourcesResponse { devices: shown(k2.devices.all_healthy()) };
+            let answer = || AllocatableResourcesResponse {
+                devices: shown(k2.devices.all_healthy()),
+                cpu_ids: k2.affinity.allocatable_cpus().iter().map(i64::from).collect(),
+                memory: k2.affinity.allocatable_memory().iter().map(memory).collect(),
+            };
             std::future::ready(l2.allow().map(|()| answer()))
         })
         .unary(GET, move |asked: GetPodResourcesRequest| std::future::ready(l3.allow().and_then(|()| get(&k3, &asked))))

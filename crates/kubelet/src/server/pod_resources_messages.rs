@@ -1,5 +1,5 @@
-//! The protocol `podresources/v1`: what is told of devices. Of exclusive processors and memory there are none here. What it shares
-//! with device plugins is declared with their protocol.
+//! The protocol `podresources/v1`: what is told of devices, and of processors and memory that containers have for themselves. What it
+//! shares with device plugins is declared with their protocol.
 
 use crate::devices::messages::{CdiDevice, TopologyInfo};
 
@@ -14,6 +14,20 @@ pub struct AllocatableResourcesRequest {}
 pub struct AllocatableResourcesResponse {
     #[prost(message, repeated, tag = "1")]
     pub devices: Vec<ContainerDevices>,
+    #[prost(int64, repeated, tag = "2")]
+    pub cpu_ids: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    pub memory: Vec<ContainerMemory>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerMemory {
+    #[prost(string, tag = "1")]
+    pub memory_type: String,
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    #[prost(message, optional, tag = "3")]
+    pub topology: Option<TopologyInfo>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -41,6 +55,10 @@ pub struct ContainerResources {
     pub name: String,
     #[prost(message, repeated, tag = "2")]
     pub devices: Vec<ContainerDevices>,
+    #[prost(int64, repeated, tag = "3")]
+    pub cpu_ids: Vec<i64>,
+    #[prost(message, repeated, tag = "4")]
+    pub memory: Vec<ContainerMemory>,
     #[prost(message, repeated, tag = "5")]
     pub dynamic_resources: Vec<DynamicResource>,
 }

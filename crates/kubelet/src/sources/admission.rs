@@ -105,8 +105,26 @@ fn amounts(list: BTreeMap<String, Quantity>) -> Resources {
     list.into_iter().map(|(name, amount)| (name, api::rules::quantity::parse(&amount))).collect()
 }
 
+/// Why a Guaranteed Pod keeps what it has: processors and memory for itself are given once.
+fn fixed(kubelet: &Kubelet, wanted: &DesiredPod) -> Option<String> {
+    let held = kubelet.pods.get(wanted.uid())?.desired();
+    let of = |desired: &DesiredPod, name: &str| -> Vec<_> {
+        let containers = desired.init_containers().iter().chain(&desired.spec().containers);
+        let resources = containers.map(|container| container.resources.clone().unwrap_or_default());
+        let amount = |list: Option<BTreeMap<String, Quantity>>| list?.get(name).map(api::rules::quantity::parse);
+        resources.map(|all| (amount(all.requests), amount(all.limits))).collect()
+    };
+    let changes = |name: &str| of(&held, name) != of(wanted, name);
+    let is_guaranteed = api::rules::pod::qos(&wanted.pod) == api::rules::pod::GUARANTEED;
+    is_guaranteed.then(|| kubelet.affinity.refuses_resize(changes)).flatten()
+}
+
 /// Whether a Pod that is here may have the resources that it wants.
 pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<Room, Pending> {
+    if let Some(message) = fixed(kubelet, wanted) {
+        let generation = wanted.pod.metadata.generation;
+        return Err(Pending { reason: admit::INFEASIBLE, message, generation });
+    }
     let (config, machine) = (&kubelet.config, &kubelet.host.machine);
     let others: Vec<_> = others(kubelet, wanted.uid()).iter().map(at_most).collect();
     let others: Vec<&Pod> = others.iter().map(|other| &**other).collect();

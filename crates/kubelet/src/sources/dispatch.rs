@@ -290,6 +290,7 @@ impl Dispatcher {
             self.want(desired).await;
         }
         self.kubelet.devices.retain(|uid| self.kubelet.pods.has(uid)).await;
+        self.kubelet.affinity.retain(|uid| self.kubelet.pods.has(uid)).await;
         for uid in orphans::left_behind(&self.kubelet) {
             self.beside.spawn(orphans::clear(self.kubelet.clone(), uid));
         }

@@ -69,11 +69,16 @@ pub struct DevicePlugin {
 
 fn list(devices: &[(&str, bool)]) -> ListAndWatchResponse {
     let health = |healthy: bool| if healthy { HEALTHY } else { "Unhealthy" };
+    // The first one of them has named its place, and the last one another.
+    let node = |id: &str| match id {
+        id if id.ends_with('1') => Some(0),
+        id if id.ends_with('9') => Some(1),
+        _ => None,
+    };
     let devices = devices.iter().map(|(id, healthy)| Device {
         id: (*id).to_owned(),
         health: health(*healthy).to_owned(),
-        // The first one of them has named its place.
-        topology: id.ends_with('1').then(|| TopologyInfo { nodes: vec![NumaNode { id: 0 }] }),
+        topology: node(id).map(|id| TopologyInfo { nodes: vec![NumaNode { id }] }),
     });
     ListAndWatchResponse { devices: devices.collect() }
 }

@@ -17,7 +17,9 @@ use runtime::fake::{Fake, Moment};
 use tokio::sync::watch;
 
 use crate::{
+    affinity::{self, fixture::Topology},
     config::Config,
+    configuration::settings::Settings,
     kubelet::Host,
     node::{cgroup::Cgroups, machine::Machine},
     pod::spec::hardening::Sysctls,
@@ -73,6 +75,10 @@ pub struct World {
     pub engine: Fake,
     pub api: Api,
     pub mounts: Arc<Recorded>,
+    /// The settings of the next kubelet.
+    pub settings: Mutex<Settings>,
+    /// The machine that the next kubelet finds, in place of this one.
+    machine: Option<Machine>,
     /// The gate that Pods pass before their containers begin.
     pub network: Mutex<Option<crate::Gate>>,
     gate: Gate,
@@ -102,6 +108,8 @@ impl World {
             engine,
             api: Api::new(gate.clone()),
             mounts: Arc::default(),
+            settings: Mutex::default(),
+            machine: None,
             network: Mutex::default(),
             gate,
             now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
@@ -114,6 +122,16 @@ impl World {
     /// The next kubelet finds the engine and the folders, and an API server that has never heard of any Pod.
     pub fn with_another_api_server(self) -> Self {
         World { api: Api::new(self.gate.clone()), ..self }
+    }
+
+    /// A world whose machine has these processors, and that number of GiB on each of its NUMA nodes.
+    pub fn on_machine(topology: &Topology, gib: u64) -> Self {
+        let mut world = World::new();
+        affinity::fixture::write(&world.path("sys"), topology, gib);
+        let (cpus, nodes) = (topology.cpus.len(), topology.nodes.len());
+        let memory = i64::try_from(gib * nodes as u64).unwrap() << 30;
+        world.machine = Some(Machine { cpus: i64::try_from(cpus).unwrap(), memory, ..Machine::read() });
+        world
     }
 
     /// From now on the engine does this at the moments of its calls.
@@ -188,7 +206,7 @@ impl World {
                 .with(Feature::ResourceHealthStatus, true)
                 .with(Feature::ClusterTrustBundle, true)
                 .with(Feature::ClusterTrustBundleProjection, true),
-            settings: Default::default(),
+            settings: self.settings.lock().clone(),
             document: None,
             node_labels: Default::default(),
             node_annotations: Default::default(),
@@ -207,7 +225,8 @@ impl World {
             let client = self.api.client();
             let config = self.config(client.clone());
             let host = Host {
-                machine: Machine::read(),
+                machine: self.machine.clone().unwrap_or_else(Machine::read),
+                sys: self.machine.as_ref().map_or("/sys/devices/system".into(), |_| self.path("sys")),
                 modules: Default::default(),
                 // A tree without any controller: nothing is written.
                 cgroups: Cgroups::new(&self.path("cgroup"), "/"),
