@@ -35,6 +35,7 @@ use crate::{
         },
         workers::PodWorkers,
     },
+    shutdown::logind,
     volume_room::VolumeUsages,
     volumes::{
         certificates::Certificates,
@@ -54,6 +55,8 @@ pub struct Host {
     pub mounter: Arc<dyn Mounter>,
     /// Programs of the machine may plug in.
     pub plugins: bool,
+    /// logind tells when the machine is about to end.
+    pub logind: Option<logind::Place>,
 }
 
 impl Host {
@@ -64,6 +67,7 @@ impl Host {
             cgroups: Cgroups::new(Path::new("/sys/fs/cgroup"), &config.cgroup_root),
             mounter: Arc::new(mounter::Kernel),
             plugins: true,
+            logind: Some(logind::Place::of_this_machine()),
         }
     }
 
@@ -75,6 +79,7 @@ impl Host {
             cgroups: Cgroups::new(Path::new("/dev/null"), "/"),
             mounter: Arc::new(mounter::Nothing),
             plugins: false,
+            logind: None,
         }
     }
 }
@@ -108,6 +113,8 @@ pub struct Kubelet {
     pub probe_counts: ProbeCounts,
     /// Which pressures the node is under, as the eviction manager measures them.
     pub pressures: watch::Receiver<Pressures>,
+    /// Whether the machine is about to end, as [`crate::shutdown`] says.
+    pub shuts_down: watch::Sender<bool>,
     engine_name: OnceCell<String>,
 }
 
@@ -160,6 +167,7 @@ impl Kubelet {
             figures,
             probe_counts: ProbeCounts::default(),
             pressures,
+            shuts_down: watch::Sender::new(false),
             claims,
             engine_name: OnceCell::new(),
             config,

@@ -11,6 +11,7 @@ mod config;
 pub mod configuration;
 mod counted;
 mod csi;
+mod dbus;
 mod devices;
 pub mod engine;
 mod error;
@@ -23,6 +24,7 @@ pub mod node;
 mod plugins;
 pub mod pod;
 mod server;
+mod shutdown;
 mod sorts;
 mod sources;
 #[cfg(test)]
@@ -42,6 +44,7 @@ use crate::{
     kubelet::{Host, Kubelet},
     node::{cgroup, fit, register, reserved},
     plugins::registry,
+    shutdown::{follow, periods},
     sources::dispatch,
 };
 
@@ -84,6 +87,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = dispatch::run(kubelet.clone(), caches) => {}
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
         () = rotation::run(kubelet.clone()) => {}
+        () = follow::run(kubelet.clone()) => {}
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
         () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
         () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
@@ -100,6 +104,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
 fn begin(kubelet: &Kubelet) -> Result<(), Error> {
     let (settings, host, events) = (&kubelet.config.settings, &kubelet.host, &kubelet.events);
     fit::check(settings, &host.machine, host.cgroups.is_unified()).map_err(Error::Machine)?;
+    periods::of(&settings.shutdown, &kubelet.config.features).map_err(Error::Machine)?;
     events.node(EventKind::Normal, "Starting", "Starting kubelet.");
     let tell_failure = |why: &str| events.node(EventKind::Warning, "FailedNodeAllocatableEnforcement", why);
     if let Err(why) = reserved::enforce(&settings.reserved, &host.cgroups) {

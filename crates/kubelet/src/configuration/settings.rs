@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Taint;
 use super::{
     credential_providers::CredentialProvider,
     pulls::{Allowlist, Pulls, Verification},
+    shutdown::{self, Shutdown},
     time::duration,
 };
 
@@ -116,6 +117,7 @@ pub struct Settings {
     pub fail_swap_on: bool,
     pub fail_cgroup_v1: bool,
     pub protect_kernel: bool,
+    pub shutdown: Shutdown,
 }
 
 impl Default for Settings {
@@ -153,6 +155,7 @@ impl Default for Settings {
             fail_swap_on: false,
             fail_cgroup_v1: false,
             protect_kernel: false,
+            shutdown: Shutdown::default(),
         }
     }
 }
@@ -278,6 +281,7 @@ impl Settings {
         settings.read_node(&fields)?;
         settings.read_reserved(&fields)?;
         settings.read_static_url(&fields)?;
+        settings.read_shutdown(&fields)?;
         Ok(settings)
     }
 
@@ -412,6 +416,14 @@ impl Settings {
         Ok(())
     }
 
+    fn read_shutdown(&mut self, fields: &Fields<'_>) -> Result<(), String> {
+        let times = &mut self.shutdown;
+        fields.set("shutdownGracePeriod", &mut times.all, time)?;
+        fields.set("shutdownGracePeriodCriticalPods", &mut times.critical, time)?;
+        fields.set("shutdownGracePeriodByPodPriority", &mut times.by_priority, shutdown::periods)?;
+        times.check()
+    }
+
     fn read_static_url(&mut self, fields: &Fields<'_>) -> Result<(), String> {
         let mut place = StaticUrl { interval: Duration::from_secs(20), ..StaticUrl::default() };
         fields.set("staticPodURL", &mut place.url, |v| text(v).map(str::to_owned))?;
@@ -466,6 +478,7 @@ mod tests {
             "registerWithTaints": [{"key": "a", "effect": "NoSchedule"}], "staticPodURL": "https://x.example/pods",
             "staticPodURLHeader": {"X-A": ["b", "c"]}, "nodeStatusMaxImages": -1, "healthzPort": 0,
             "maxParallelImagePulls": 3, "registryPullQPS": 0, "imagePullCredentialsVerificationPolicy": "AlwaysVerify",
+            "shutdownGracePeriodByPodPriority": [{"priority": 7, "shutdownGracePeriodSeconds": 20}],
         }))
         .unwrap();
         assert_eq!((set.logs.max_bytes, set.logs.max_files, set.pod_pids), (256 << 10, 3, Some(100)));
@@ -477,6 +490,7 @@ mod tests {
         let kube = Some(Enforcement::Compressible);
         assert_eq!(set.reserved.enforced, Enforced { pods: true, kube, system: None });
         assert_eq!((set.taints[0].key.as_str(), set.healthz.1), ("a", 0));
+        assert_eq!(set.shutdown.by_priority, [shutdown::Period { priority: 7, seconds: 20 }]);
         let headers = [("X-A".to_owned(), "b".to_owned()), ("X-A".to_owned(), "c".to_owned())];
         assert_eq!(set.static_url.unwrap().headers, headers);
     }
@@ -533,6 +547,23 @@ mod tests {
             ),
             (json!({"staticPodURL": "file:///x"}), "staticPodURL: it must be a URL with http or https"),
             (json!({"registerWithTaints": [{"key": "a"}]}), "registerWithTaints: "),
+            (
+                json!({"shutdownGracePeriod": "1s", "shutdownGracePeriodCriticalPods": "2s"}),
+                "shutdownGracePeriodCriticalPods: it cannot be longer than shutdownGracePeriod",
+            ),
+            (json!({"shutdownGracePeriod": "1ms"}), "shutdownGracePeriod: it must be nothing or 1s at least"),
+            (
+                json!({"shutdownGracePeriod": "1s", "shutdownGracePeriodByPodPriority": [{"priority": 1}]}),
+                "shutdownGracePeriodByPodPriority: it cannot stand beside shutdownGracePeriod",
+            ),
+            (
+                json!({"shutdownGracePeriodByPodPriority": [{"shutdownGracePeriodSeconds": -1}]}),
+                "shutdownGracePeriodByPodPriority: shutdownGracePeriodSeconds: it must be a number from 0 to 2147483647",
+            ),
+            (
+                json!({"shutdownGracePeriodByPodPriority": [{"prio": 1}]}),
+                "shutdownGracePeriodByPodPriority: unknown field \"prio\"",
+            ),
             (json!({"oomScoreAdj": 1001}), "oomScoreAdj: it must be a number from -1000 to 1000, not 1001"),
             (
                 json!({"nodeLeaseDurationSeconds": 0}),

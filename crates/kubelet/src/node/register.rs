@@ -21,6 +21,7 @@ use crate::{
     eviction::pressure,
     kubelet::Kubelet,
     node::{capacity, changes, declared},
+    shutdown::follow,
 };
 
 fn annotations(kubelet: &Kubelet) -> BTreeMap<String, String> {
@@ -69,8 +70,14 @@ fn conditions(kubelet: &Kubelet, engine: &Engine, before: &[NodeCondition], now:
         let pressures = kubelet.pressures.borrow();
         (pressures.holds(pressure::MEMORY), pressures.holds(pressure::DISK), pressures.holds(pressure::PID))
     };
-    let ready = engine.trouble.is_empty();
-    let ready_message = if ready { "kubelet is posting ready status".to_owned() } else { engine.trouble.join(", ") };
+    let ends = kubelet.shuts_down.borrow().then_some(follow::NOT_READY);
+    let trouble: Vec<&str> = engine.trouble.iter().map(String::as_str).chain(ends).collect();
+    let ready = trouble.is_empty();
+    let ready_message = match trouble[..] {
+        [] => "kubelet is posting ready status".to_owned(),
+        [one] => one.to_owned(),
+        _ => format!("[{}]", trouble.join(", ")),
+    };
     let state = |short: bool, what: &'static str, bad: &'static str, good: &'static str, yes: &str, no: &str| {
         let (reason, message) = if short { (bad, yes) } else { (good, no) };
         (what, short, reason, message.to_owned())
@@ -243,7 +250,7 @@ fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
 pub async fn run(kubelet: Arc<Kubelet>) {
     let api: Api<Node> = Api::all(kubelet.config.client.clone());
     let (mut pressures, mut devices) = (kubelet.pressures.clone(), kubelet.devices.changes());
-    let mut in_use = kubelet.csi.in_use();
+    let (mut in_use, mut shuts_down) = (kubelet.csi.in_use(), kubelet.shuts_down.subscribe());
     // The first measurement comes before the node shows itself. Without an eviction manager there is none.
     let _ = pressures.changed().await;
     let every = (kubelet.config.settings.status_update, kubelet.config.settings.status_report);
@@ -276,6 +283,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
             Ok(()) = pressures.changed() => {}
             Ok(()) = devices.changed() => {}
             Ok(()) = in_use.changed() => {}
+            Ok(()) = shuts_down.changed() => {}
         }
     }
 }

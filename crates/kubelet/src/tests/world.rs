@@ -18,9 +18,11 @@ use tokio::sync::watch;
 
 use crate::{
     config::Config,
+    configuration::settings::Settings,
     kubelet::Host,
     node::{cgroup::Cgroups, machine::Machine},
     pod::spec::hardening::Sysctls,
+    shutdown::logind::Place,
     tests::api::Api,
     volumes::mounter::Recorded,
 };
@@ -75,6 +77,9 @@ pub struct World {
     pub mounts: Arc<Recorded>,
     /// The gate that Pods pass before their containers begin.
     pub network: Mutex<Option<crate::Gate>>,
+    pub settings: Mutex<Settings>,
+    /// Where the next kubelet looks for logind.
+    pub logind: Mutex<Option<Place>>,
     gate: Gate,
     now: Mutex<Timestamp>,
     told: Mutex<BTreeSet<&'static str>>,
@@ -103,6 +108,8 @@ impl World {
             api: Api::new(gate.clone()),
             mounts: Arc::default(),
             network: Mutex::default(),
+            settings: Mutex::default(),
+            logind: Mutex::default(),
             gate,
             now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
             told: Mutex::default(),
@@ -131,6 +138,11 @@ impl World {
     /// Where device plugins are.
     pub fn device_folder(&self) -> PathBuf {
         self.path("kubelet/device-plugins")
+    }
+
+    /// Where the message bus of the machine is, and the additions to logind's configuration.
+    pub fn place_of_logind(&self) -> Place {
+        Place { socket: self.path("bus"), drop_ins: self.path("logind.conf.d") }
     }
 
     /// Where plugins register.
@@ -188,7 +200,7 @@ impl World {
                 .with(Feature::ResourceHealthStatus, true)
                 .with(Feature::ClusterTrustBundle, true)
                 .with(Feature::ClusterTrustBundleProjection, true),
-            settings: Default::default(),
+            settings: self.settings.lock().clone(),
             document: None,
             node_labels: Default::default(),
             node_annotations: Default::default(),
@@ -213,6 +225,7 @@ impl World {
                 cgroups: Cgroups::new(&self.path("cgroup"), "/"),
                 mounter: self.mounts.clone(),
                 plugins: true,
+                logind: self.logind.lock().clone(),
             };
             let ended = tokio::select! {
                 ended = crate::run_on(host, config, client::Caches::new(client)) => panic!("the kubelet ended: {ended:?}"),
