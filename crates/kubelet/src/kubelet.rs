@@ -36,6 +36,7 @@ use crate::{
         workers::PodWorkers,
     },
     shutdown::logind,
+    users::held::Users,
     volume_room::VolumeUsages,
     volumes::{
         certificates::Certificates,
@@ -103,6 +104,8 @@ pub struct Kubelet {
     pub csi: Arc<Csi>,
     /// The volumes that this node makes itself.
     pub local: LocalVolumes,
+    /// The ids of Pods whose users are none of the node's.
+    pub users: Arc<Users>,
     /// The ways of the machine to volumes on servers.
     pub remote: Arc<Remote>,
     /// How full the Pods' volumes are, as they were measured last.
@@ -160,6 +163,7 @@ impl Kubelet {
             sources,
             pods: PodWorkers::default(),
             devices: Devices::new(&config.root_dir),
+            users: Arc::new(Users::new(&config.root_dir, config.settings.users_per_pod)),
             csi,
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),

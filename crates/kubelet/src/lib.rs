@@ -30,6 +30,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod users;
 mod volume_room;
 mod volume_usage;
 pub mod volumes;
@@ -46,6 +47,7 @@ use crate::{
     plugins::registry,
     shutdown::{follow, periods},
     sources::dispatch,
+    users::range::{self, Range},
 };
 
 pub use config::{Config, Gate, Serving};
@@ -77,6 +79,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     let (pressures, measured) = watch::channel(Pressures::default());
     let kubelet = Kubelet::new(config, host, &caches, measured)?;
     begin(&kubelet)?;
+    find_users(&kubelet).await?;
     settle_pulls(&kubelet).await;
     let listener = server::listen(&kubelet).await?;
     let plugin_folder = kubelet.config.root_dir.join("plugins_registry");
@@ -120,6 +123,17 @@ fn begin(kubelet: &Kubelet) -> Result<(), Error> {
         Err(error) => tell_failure(&format!("Failed to update Node Allocatable Limits: {error}")),
     }
     Ok(())
+}
+
+/// Finds the ids that Pods may have, and those that they have.
+async fn find_users(kubelet: &Kubelet) -> Result<(), Error> {
+    let (config, length) = (&kubelet.config, kubelet.config.settings.users_per_pod);
+    let range = match kubelet.host.plugins {
+        true => range::of_this_machine(&kubelet.remote.programs, length, config.max_pods).await,
+        false => Ok(Range::usual(length)),
+    };
+    let range = range.map_err(|why| Error::Machine(format!("create user namespace manager: {why}")))?;
+    kubelet.users.begin(range).map_err(|error| Error::Machine(error.to_string()))
 }
 
 /// Writes down the pulls whose end an earlier kubelet did not see.

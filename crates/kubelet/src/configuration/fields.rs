@@ -207,5 +207,5 @@ pub const FIELDS: &[Field] = &[
     ("containerRuntimeEndpoint", Flag("container-runtime-endpoint")),
     ("imageServiceEndpoint", Only("\"\"", "images and containers are with one engine")),
     ("failCgroupV1", Setting),
-    ("userNamespaces", Object(&[("idsPerPod", Only("65536", "a Pod's users are 65536"))])),
+    ("userNamespaces", Object(&[("idsPerPod", Setting)])),
 ];

@@ -12,6 +12,7 @@ use super::{
     shutdown::{self, Shutdown},
     time::duration,
 };
+use crate::users::range::UNIT;
 
 /// When logs of containers are moved away.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,6 +119,8 @@ pub struct Settings {
     pub fail_cgroup_v1: bool,
     pub protect_kernel: bool,
     pub shutdown: Shutdown,
+    /// The ids of a Pod whose users are none of the node's.
+    pub users_per_pod: u32,
 }
 
 impl Default for Settings {
@@ -156,6 +159,7 @@ impl Default for Settings {
             fail_cgroup_v1: false,
             protect_kernel: false,
             shutdown: Shutdown::default(),
+            users_per_pod: UNIT,
         }
     }
 }
@@ -319,6 +323,10 @@ impl Settings {
         fields.set("oomScoreAdj", &mut self.oom_score, |v| number(-1000..=1000)(v).map(|n| n as i32))?;
         fields.set("podPidsLimit", &mut self.pod_pids, |v| {
             number(-1..=i64::MAX)(v).map(|n| Some(n).filter(|n| *n > 0))
+        })?;
+        fields.set("userNamespaces.idsPerPod", &mut self.users_per_pod, |value| {
+            let ids = number(UNIT.into()..=u32::MAX.into())(value)? as u32;
+            if ids.is_multiple_of(UNIT) { Ok(ids) } else { Err(format!("it must be a multiple of {UNIT}, not {ids}")) }
         })?;
         fields.set("podsPerCore", &mut self.pods_per_core, |v| number(0..=10_000)(v).map(|n| n as u32))?;
         fields.set("memoryThrottlingFactor", &mut self.memory_throttling, |value| {
@@ -563,6 +571,14 @@ mod tests {
             (
                 json!({"shutdownGracePeriodByPodPriority": [{"prio": 1}]}),
                 "shutdownGracePeriodByPodPriority: unknown field \"prio\"",
+            ),
+            (
+                json!({"userNamespaces": {"idsPerPod": 65537}}),
+                "userNamespaces.idsPerPod: it must be a multiple of 65536, not 65537",
+            ),
+            (
+                json!({"userNamespaces": {"idsPerPod": 0}}),
+                "userNamespaces.idsPerPod: it must be a number from 65536 to 4294967295, not 0",
             ),
             (json!({"oomScoreAdj": 1001}), "oomScoreAdj: it must be a number from -1000 to 1000, not 1001"),
             (

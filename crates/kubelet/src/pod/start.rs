@@ -140,6 +140,7 @@ impl Round<'_> {
             given,
             resources: linux::of_container(desired, container, &kubelet.ground()),
             target: self.target(container)?,
+            users: kubelet.users.of(desired.uid(), desired.spec())?,
             seccomp: Seccomp { folder: config.root_dir.join("seccomp"), by_default: config.settings.seccomp_default },
         };
         let mut rendered = render::container(desired, container, setting)?;

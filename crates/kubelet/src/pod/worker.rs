@@ -535,6 +535,7 @@ impl Worker {
         self.kubelet.probe_counts.forget(desired);
         self.kubelet.figures.forget(desired.uid());
         self.kubelet.devices.release(desired.uid()).await;
+        self.kubelet.users.release(desired.uid());
         self.memory.life.settle();
         self.inbox.settled.send_replace(true);
         if let Err(error) = self.kubelet.weigh() {

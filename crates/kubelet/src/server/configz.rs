@@ -55,6 +55,7 @@ fn config(config: &Config) -> Value {
         "protectKernelDefaults": settings.protect_kernel,
         "shutdownGracePeriod": time(settings.shutdown.all),
         "shutdownGracePeriodCriticalPods": time(settings.shutdown.critical),
+        "userNamespaces": {"idsPerPod": settings.users_per_pod},
     });
     match &config.document {
         // A field that a flag overrules stands as the flag has it.

@@ -17,4 +17,5 @@ pub mod plugin;
 mod resize;
 mod room;
 mod shutdown;
+mod users;
 pub mod world;
