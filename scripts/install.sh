@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the distribution's packages that building, running and testing need; does nothing when all are there. With `tests`
-# those too that only tests of the real machine use: another Pod network, and iptables.
+# those too that only tests of the real machine use: another Pod network, iptables, and a message bus.
 set -eu
 case ${1:-} in
     "" | tests) ;;
@@ -39,6 +39,7 @@ need openssl openssl
 need pgrep procps
 if [ "${1:-}" = tests ]; then
     need iptables iptables
+    need dbus-daemon dbus-daemon
     [ -x /opt/cni/bin/portmap ] || [ -x /usr/lib/cni/portmap ] || packages="$packages containernetworking-plugins"
 fi
 [ -z "$packages" ] && exit 0

@@ -109,6 +109,14 @@ static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
 );
 static EVICTIONS: Metric =
     Metric::counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal");
+static SHUTDOWN_BEGAN: Metric = Metric::gauge(
+    "kubelet_graceful_shutdown_start_time_seconds",
+    "[ALPHA] Last graceful shutdown start time since unix epoch in seconds",
+);
+static SHUTDOWN_ENDED: Metric = Metric::gauge(
+    "kubelet_graceful_shutdown_end_time_seconds",
+    "[ALPHA] Last graceful shutdown end time since unix epoch in seconds",
+);
 static STORAGE_TOOK: Metric =
     Metric::histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", STORAGE);
 
@@ -211,6 +219,13 @@ impl Figures {
         self.metrics.count(&EVICTIONS, &[("eviction_signal", signal)]);
     }
 
+    /// The machine's graceful end began, and was over.
+    pub fn shut_down(&self, began: Option<Timestamp>, ended: Option<Timestamp>) {
+        for (metric, time) in [(&SHUTDOWN_BEGAN, began), (&SHUTDOWN_ENDED, ended)] {
+            self.metrics.set(metric, &[], time.map_or(0.0, |time| time.as_second() as f64));
+        }
+    }
+
     /// A volume was mounted, refreshed or unmounted.
     pub fn storage(&self, plugin: &str, operation: &'static str, succeeded: bool, took: Duration) {
         let status = if succeeded { "success" } else { "fail-unknown" };
@@ -265,6 +280,7 @@ mod tests {
         figures.runs(&desired, begun);
         figures.storage("empty-dir", "volume_mount", true, Duration::from_millis(200));
         figures.started_container("container", Some("RunContainerError"));
+        figures.shut_down(Some(Timestamp::from_second(1_700_000_000).unwrap()), None);
         let moment = Moment {
             node_name: "n1".into(),
             running_pods: 3,
@@ -276,6 +292,8 @@ mod tests {
         let text = figures.render();
         for row in [
             "kubelet_node_name{node=\"n1\"} 1",
+            "kubelet_graceful_shutdown_start_time_seconds 1.7e+09",
+            "kubelet_graceful_shutdown_end_time_seconds 0",
             "kubelet_running_pods 3",
             "kubelet_running_containers{container_state=\"running\"} 5",
             "kubelet_desired_pods{static=\"\"} 4",

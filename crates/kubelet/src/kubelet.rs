@@ -40,6 +40,8 @@ use crate::{
         },
         workers::PodWorkers,
     },
+    shutdown::logind,
+    users::held::Users,
     volume_room::VolumeUsages,
     volumes::{
         certificates::Certificates,
@@ -63,6 +65,8 @@ pub struct Host {
     pub sys: PathBuf,
     /// Programs of the machine may plug in.
     pub plugins: bool,
+    /// logind tells when the machine is about to end.
+    pub logind: Option<logind::Place>,
 }
 
 impl Host {
@@ -74,6 +78,7 @@ impl Host {
             mounter: Arc::new(mounter::Kernel),
             sys: PathBuf::from(SYS),
             plugins: true,
+            logind: Some(logind::Place::of_this_machine()),
         }
     }
 
@@ -86,6 +91,7 @@ impl Host {
             mounter: Arc::new(mounter::Nothing),
             sys: PathBuf::from(SYS),
             plugins: false,
+            logind: None,
         }
     }
 }
@@ -111,6 +117,8 @@ pub struct Kubelet {
     pub csi: Arc<Csi>,
     /// The volumes that this node makes itself.
     pub local: LocalVolumes,
+    /// The ids of Pods whose users are none of the node's.
+    pub users: Arc<Users>,
     /// The ways of the machine to volumes on servers.
     pub remote: Arc<Remote>,
     /// How full the Pods' volumes are, as they were measured last.
@@ -121,6 +129,8 @@ pub struct Kubelet {
     pub probe_counts: ProbeCounts,
     /// Which pressures the node is under, as the eviction manager measures them.
     pub pressures: watch::Receiver<Pressures>,
+    /// Whether the machine is about to end, as [`crate::shutdown`] says.
+    pub shuts_down: watch::Sender<bool>,
     engine_name: OnceCell<String>,
 }
 
@@ -168,6 +178,7 @@ impl Kubelet {
             pods: PodWorkers::default(),
             devices: Devices::new(&config.root_dir),
             affinity,
+            users: Arc::new(Users::new(&config.root_dir, config.settings.users_per_pod)),
             csi,
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),
@@ -175,6 +186,7 @@ impl Kubelet {
             figures,
             probe_counts: ProbeCounts::default(),
             pressures,
+            shuts_down: watch::Sender::new(false),
             claims,
             engine_name: OnceCell::new(),
             config,

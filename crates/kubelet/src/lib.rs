@@ -12,6 +12,7 @@ mod config;
 pub mod configuration;
 mod counted;
 mod csi;
+mod dbus;
 mod devices;
 pub mod engine;
 mod error;
@@ -24,11 +25,13 @@ pub mod node;
 mod plugins;
 pub mod pod;
 mod server;
+mod shutdown;
 mod sorts;
 mod sources;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod users;
 mod volume_room;
 mod volume_usage;
 pub mod volumes;
@@ -43,7 +46,9 @@ use crate::{
     kubelet::{Host, Kubelet},
     node::{cgroup, fit, register, reserved},
     plugins::registry,
+    shutdown::{follow, periods},
     sources::dispatch,
+    users::range::{self, Range},
 };
 
 pub use config::{Config, Gate, Serving};
@@ -76,6 +81,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     let kubelet = Kubelet::new(config, host, &caches, measured)?;
     begin(&kubelet)?;
     kubelet.affinity.save().await.map_err(Error::Machine)?;
+    find_users(&kubelet).await?;
     settle_pulls(&kubelet).await;
     let listener = server::listen(&kubelet).await?;
     let plugin_folder = kubelet.config.root_dir.join("plugins_registry");
@@ -86,6 +92,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = dispatch::run(kubelet.clone(), caches) => {}
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
         () = rotation::run(kubelet.clone()) => {}
+        () = follow::run(kubelet.clone()) => {}
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
         () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
         () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
@@ -103,6 +110,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
 fn begin(kubelet: &Kubelet) -> Result<(), Error> {
     let (settings, host, events) = (&kubelet.config.settings, &kubelet.host, &kubelet.events);
     fit::check(settings, &host.machine, host.cgroups.is_unified()).map_err(Error::Machine)?;
+    periods::of(&settings.shutdown, &kubelet.config.features).map_err(Error::Machine)?;
     events.node(EventKind::Normal, "Starting", "Starting kubelet.");
     let tell_failure = |why: &str| events.node(EventKind::Warning, "FailedNodeAllocatableEnforcement", why);
     if let Err(why) = reserved::enforce(&settings.reserved, &host.cgroups) {
@@ -118,6 +126,17 @@ fn begin(kubelet: &Kubelet) -> Result<(), Error> {
         Err(error) => tell_failure(&format!("Failed to update Node Allocatable Limits: {error}")),
     }
     Ok(())
+}
+
+/// Finds the ids that Pods may have, and those that they have.
+async fn find_users(kubelet: &Kubelet) -> Result<(), Error> {
+    let (config, length) = (&kubelet.config, kubelet.config.settings.users_per_pod);
+    let range = match kubelet.host.plugins {
+        true => range::of_this_machine(&kubelet.remote.programs, length, config.max_pods).await,
+        false => Ok(Range::usual(length)),
+    };
+    let range = range.map_err(|why| Error::Machine(format!("create user namespace manager: {why}")))?;
+    kubelet.users.begin(range).map_err(|error| Error::Machine(error.to_string()))
 }
 
 /// Writes down the pulls whose end an earlier kubelet did not see.

@@ -42,6 +42,8 @@ struct State {
     uses: BTreeMap<String, u64>,
     /// The CDI devices of each container that was made, by its id.
     devices: BTreeMap<String, Vec<String>>,
+    /// The abilities of its handlers, by their names.
+    handlers: BTreeMap<String, RuntimeHandlerFeatures>,
     interceptor: Option<Interceptor>,
 }
 
@@ -106,6 +108,20 @@ impl Fake {
         let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
         let newest = named.max_by_key(|c| &c.id);
         newest.and_then(|c| state.devices.get(&c.id)).cloned().unwrap_or_default()
+    }
+
+    /// From now on it has a handler of that name that can do this.
+    pub fn offers(&self, handler: &str, features: RuntimeHandlerFeatures) {
+        self.state.lock().handlers.insert(handler.to_owned(), features);
+    }
+
+    /// The users of the sandboxes that are there, by the names of their Pods.
+    pub fn users(&self) -> BTreeMap<String, UserNamespace> {
+        let of = |sandbox: &PodSandboxStatus| {
+            let options = sandbox.linux.as_ref()?.namespaces.as_ref()?.options.as_ref()?;
+            Some((sandbox.metadata.as_ref()?.name.clone(), options.userns_options.clone()?))
+        };
+        self.state.lock().sandboxes.values().filter_map(of).collect()
     }
 
     /// Calls are intercepted from now on, or no longer.
@@ -244,7 +260,15 @@ impl Runtime for Fake {
     async fn status(&self) -> Result<StatusResponse> {
         let ready = |kind: &str| RuntimeCondition { r#type: kind.to_owned(), status: true, ..Default::default() };
         let status = RuntimeStatus { conditions: vec![ready("RuntimeReady"), ready("NetworkReady")] };
-        self.read("status", |_| Ok(StatusResponse { status: Some(status), ..Default::default() })).await
+        self.read("status", |state| {
+            let handler = |(name, features): (&String, &RuntimeHandlerFeatures)| RuntimeHandler {
+                name: name.clone(),
+                features: Some(*features),
+            };
+            let runtime_handlers = state.handlers.iter().map(handler).collect();
+            Ok(StatusResponse { status: Some(status), runtime_handlers, ..Default::default() })
+        })
+        .await
     }
 
     async fn run_sandbox(&self, config: PodSandboxConfig, handler: &str) -> Result<String> {
@@ -261,6 +285,11 @@ impl Runtime for Fake {
                 created_at: nanos(),
                 labels: config.labels,
                 annotations: config.annotations,
+                linux: Some(LinuxPodSandboxStatus {
+                    namespaces: Some(Namespace {
+                        options: config.linux.and_then(|linux| linux.security_context?.namespace_options),
+                    }),
+                }),
                 network: Some(PodSandboxNetworkStatus { ip: "10.88.0.5".to_owned(), additional_ips: Vec::new() }),
                 ..Default::default()
             };

@@ -7,6 +7,7 @@ mod document;
 pub mod fields;
 pub mod pulls;
 pub mod settings;
+pub mod shutdown;
 pub mod time;
 
 pub use document::Document;

@@ -10,8 +10,10 @@ use super::{
     affinity::{self, Managers},
     credential_providers::CredentialProvider,
     pulls::{Allowlist, Pulls, Verification},
+    shutdown::{self, Shutdown},
     time::duration,
 };
+use crate::users::range::UNIT;
 
 /// When logs of containers are moved away.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,6 +120,9 @@ pub struct Settings {
     pub fail_swap_on: bool,
     pub fail_cgroup_v1: bool,
     pub protect_kernel: bool,
+    pub shutdown: Shutdown,
+    /// The ids of a Pod whose users are none of the node's.
+    pub users_per_pod: u32,
 }
 
 impl Default for Settings {
@@ -156,6 +161,8 @@ impl Default for Settings {
             fail_swap_on: false,
             fail_cgroup_v1: false,
             protect_kernel: false,
+            shutdown: Shutdown::default(),
+            users_per_pod: UNIT,
         }
     }
 }
@@ -282,6 +289,7 @@ impl Settings {
         settings.read_reserved(&fields)?;
         settings.read_managers(&fields)?;
         settings.read_static_url(&fields)?;
+        settings.read_shutdown(&fields)?;
         Ok(settings)
     }
 
@@ -319,6 +327,10 @@ impl Settings {
         fields.set("oomScoreAdj", &mut self.oom_score, |v| number(-1000..=1000)(v).map(|n| n as i32))?;
         fields.set("podPidsLimit", &mut self.pod_pids, |v| {
             number(-1..=i64::MAX)(v).map(|n| Some(n).filter(|n| *n > 0))
+        })?;
+        fields.set("userNamespaces.idsPerPod", &mut self.users_per_pod, |value| {
+            let ids = number(UNIT.into()..=u32::MAX.into())(value)? as u32;
+            if ids.is_multiple_of(UNIT) { Ok(ids) } else { Err(format!("it must be a multiple of {UNIT}, not {ids}")) }
         })?;
         fields.set("podsPerCore", &mut self.pods_per_core, |v| number(0..=10_000)(v).map(|n| n as u32))?;
         fields.set("memoryThrottlingFactor", &mut self.memory_throttling, |value| {
@@ -428,6 +440,14 @@ impl Settings {
         fields.set("topologyManagerPolicyOptions", &mut to.topology_options, affinity::options)
     }
 
+    fn read_shutdown(&mut self, fields: &Fields<'_>) -> Result<(), String> {
+        let times = &mut self.shutdown;
+        fields.set("shutdownGracePeriod", &mut times.all, time)?;
+        fields.set("shutdownGracePeriodCriticalPods", &mut times.critical, time)?;
+        fields.set("shutdownGracePeriodByPodPriority", &mut times.by_priority, shutdown::periods)?;
+        times.check()
+    }
+
     fn read_static_url(&mut self, fields: &Fields<'_>) -> Result<(), String> {
         let mut place = StaticUrl { interval: Duration::from_secs(20), ..StaticUrl::default() };
         fields.set("staticPodURL", &mut place.url, |v| text(v).map(str::to_owned))?;
@@ -484,6 +504,7 @@ mod tests {
             "maxParallelImagePulls": 3, "registryPullQPS": 0, "imagePullCredentialsVerificationPolicy": "AlwaysVerify",
             "cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}, "topologyManagerScope": "pod",
             "memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 1, "limits": {"memory": "1Gi"}}],
+            "shutdownGracePeriodByPodPriority": [{"priority": 7, "shutdownGracePeriodSeconds": 20}],
         }))
         .unwrap();
         assert_eq!((set.logs.max_bytes, set.logs.max_files, set.pod_pids), (256 << 10, 3, Some(100)));
@@ -501,6 +522,7 @@ mod tests {
             ("static", "Static", "pod", "none")
         );
         assert_eq!((&*of.cpu_options["full-pcpus-only"], of.reserved_memory[0].node), ("true", 1));
+        assert_eq!(set.shutdown.by_priority, [shutdown::Period { priority: 7, seconds: 20 }]);
         let headers = [("X-A".to_owned(), "b".to_owned()), ("X-A".to_owned(), "c".to_owned())];
         assert_eq!(set.static_url.unwrap().headers, headers);
     }
@@ -584,6 +606,31 @@ mod tests {
             (
                 json!({"reservedMemory": [{"limits": {"memory": "1Gi"}}, {"numaNode": 0, "limits": {"memory": "1Gi"}}]}),
                 "reservedMemory: the reserved memory has a duplicate value for NUMA node 0 and resource \"memory\"",
+            ),
+            (
+                json!({"shutdownGracePeriod": "1s", "shutdownGracePeriodCriticalPods": "2s"}),
+                "shutdownGracePeriodCriticalPods: it cannot be longer than shutdownGracePeriod",
+            ),
+            (json!({"shutdownGracePeriod": "1ms"}), "shutdownGracePeriod: it must be nothing or 1s at least"),
+            (
+                json!({"shutdownGracePeriod": "1s", "shutdownGracePeriodByPodPriority": [{"priority": 1}]}),
+                "shutdownGracePeriodByPodPriority: it cannot stand beside shutdownGracePeriod",
+            ),
+            (
+                json!({"shutdownGracePeriodByPodPriority": [{"shutdownGracePeriodSeconds": -1}]}),
+                "shutdownGracePeriodByPodPriority: shutdownGracePeriodSeconds: it must be a number from 0 to 2147483647",
+            ),
+            (
+                json!({"shutdownGracePeriodByPodPriority": [{"prio": 1}]}),
+                "shutdownGracePeriodByPodPriority: unknown field \"prio\"",
+            ),
+            (
+                json!({"userNamespaces": {"idsPerPod": 65537}}),
+                "userNamespaces.idsPerPod: it must be a multiple of 65536, not 65537",
+            ),
+            (
+                json!({"userNamespaces": {"idsPerPod": 0}}),
+                "userNamespaces.idsPerPod: it must be a number from 65536 to 4294967295, not 0",
             ),
             (json!({"oomScoreAdj": 1001}), "oomScoreAdj: it must be a number from -1000 to 1000, not 1001"),
             (

@@ -104,6 +104,8 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
         volumes::unmount(&folder, &kubelet.host.mounter, (&kubelet.csi, &kubelet.remote), &kubelet.figures).await
     {
         tracing::warn!(folder = %folder.path().display(), %error, "an orphaned folder stays");
+    } else if removed.is_ok() {
+        kubelet.users.release(uid);
     }
     for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {
         kubelet.host.cgroups.remove(&kubelet.host.cgroups.path(qos, uid));

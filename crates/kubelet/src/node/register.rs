@@ -6,12 +6,13 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use client::{Api, Key};
 use clock::Timestamp;
 use json::{Value, json};
+use k8s_cri::v1::RuntimeHandler;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
         core::v1::{
-            ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec,
-            NodeStatus, NodeSystemInfo, Taint,
+            ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeRuntimeHandler,
+            NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSystemInfo, Taint,
         },
     },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
@@ -21,6 +22,7 @@ use crate::{
     eviction::pressure,
     kubelet::Kubelet,
     node::{capacity, changes, declared},
+    shutdown::follow,
 };
 
 fn annotations(kubelet: &Kubelet) -> BTreeMap<String, String> {
@@ -33,6 +35,7 @@ struct Engine {
     version: String,
     trouble: Vec<String>,
     images: Vec<ContainerImage>,
+    handlers: Vec<NodeRuntimeHandler>,
 }
 
 async fn ask_engine(kubelet: &Kubelet) -> Engine {
@@ -41,8 +44,10 @@ async fn ask_engine(kubelet: &Kubelet) -> Engine {
         Ok(v) => format!("{}://{}", v.runtime_name, v.runtime_version.trim_start_matches('v')),
         Err(_) => "unknown".to_owned(),
     };
+    let mut handlers = Vec::new();
     let trouble = match engine.status().await {
         Ok(status) => {
+            handlers.extend(status.runtime_handlers.into_iter().map(handler));
             let conditions = status.status.unwrap_or_default().conditions;
             let bad = conditions.into_iter().filter(|c| !c.status);
             bad.map(|c| match c.r#type.as_str() {
@@ -61,7 +66,19 @@ async fn ask_engine(kubelet: &Kubelet) -> Engine {
         names: Some(i.repo_digests.into_iter().chain(i.repo_tags).collect()),
         size_bytes: i64::try_from(i.size).ok(),
     });
-    Engine { version, trouble, images: images.collect() }
+    Engine { version, trouble, images: images.collect(), handlers }
+}
+
+/// The abilities of one of the engine's handlers, as the Node object shows them.
+fn handler(handler: RuntimeHandler) -> NodeRuntimeHandler {
+    let features = handler.features.unwrap_or_default();
+    NodeRuntimeHandler {
+        name: Some(handler.name),
+        features: Some(NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
+            user_namespaces: Some(features.user_namespaces),
+        }),
+    }
 }
 
 fn conditions(kubelet: &Kubelet, engine: &Engine, before: &[NodeCondition], now: Timestamp) -> Vec<NodeCondition> {
@@ -69,8 +86,14 @@ fn conditions(kubelet: &Kubelet, engine: &Engine, before: &[NodeCondition], now:
         let pressures = kubelet.pressures.borrow();
         (pressures.holds(pressure::MEMORY), pressures.holds(pressure::DISK), pressures.holds(pressure::PID))
     };
-    let ready = engine.trouble.is_empty();
-    let ready_message = if ready { "kubelet is posting ready status".to_owned() } else { engine.trouble.join(", ") };
+    let ends = kubelet.shuts_down.borrow().then_some(follow::NOT_READY);
+    let trouble: Vec<&str> = engine.trouble.iter().map(String::as_str).chain(ends).collect();
+    let ready = trouble.is_empty();
+    let ready_message = match trouble[..] {
+        [] => "kubelet is posting ready status".to_owned(),
+        [one] => one.to_owned(),
+        _ => format!("[{}]", trouble.join(", ")),
+    };
     let state = |short: bool, what: &'static str, bad: &'static str, good: &'static str, yes: &str, no: &str| {
         let (reason, message) = if short { (bad, yes) } else { (good, no) };
         (what, short, reason, message.to_owned())
@@ -152,6 +175,7 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
             ..Default::default()
         }),
         images: Some(engine.images),
+        runtime_handlers: Some(engine.handlers).filter(|l: &Vec<_>| !l.is_empty()),
         declared_features: declared::declared(&kubelet.config.features),
         volumes_in_use: Some(kubelet.csi.in_use().borrow().iter().cloned().collect())
             .filter(|l: &Vec<_>| !l.is_empty()),
@@ -226,6 +250,9 @@ fn change(reported: &NodeStatus, fresh: &NodeStatus) -> Value {
     if fresh.volumes_in_use.is_none() && reported.volumes_in_use.is_some() {
         patch["status"]["volumesInUse"] = Value::Null;
     }
+    if fresh.runtime_handlers.is_none() && reported.runtime_handlers.is_some() {
+        patch["status"]["runtimeHandlers"] = Value::Null;
+    }
     let kept = |name: &String| fresh.allocatable.as_ref().is_some_and(|list| list.contains_key(name));
     for name in reported.allocatable.iter().flatten().map(|(name, _)| name).filter(|name| !kept(name)) {
         patch["status"]["allocatable"][name.as_str()] = Value::Null;
@@ -243,7 +270,7 @@ fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
 pub async fn run(kubelet: Arc<Kubelet>) {
     let api: Api<Node> = Api::all(kubelet.config.client.clone());
     let (mut pressures, mut devices) = (kubelet.pressures.clone(), kubelet.devices.changes());
-    let mut in_use = kubelet.csi.in_use();
+    let (mut in_use, mut shuts_down) = (kubelet.csi.in_use(), kubelet.shuts_down.subscribe());
     // The first measurement comes before the node shows itself. Without an eviction manager there is none.
     let _ = pressures.changed().await;
     let every = (kubelet.config.settings.status_update, kubelet.config.settings.status_report);
@@ -276,6 +303,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
             Ok(()) = pressures.changed() => {}
             Ok(()) = devices.changed() => {}
             Ok(()) = in_use.changed() => {}
+            Ok(()) = shuts_down.changed() => {}
         }
     }
 }

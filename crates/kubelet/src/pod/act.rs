@@ -26,7 +26,8 @@ use crate::{
             resources,
         },
     },
-    volumes,
+    users::held,
+    volumes::{self, folder::blocking},
 };
 
 /// How long a step that failed waits before it is tried again.
@@ -195,6 +196,7 @@ impl Round<'_> {
             log_dir: config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).display().to_string(),
             dns: names::dns(desired, &config.cluster_dns, &config.cluster_domain, &host),
             cluster_domain: config.cluster_domain.clone(),
+            users: self.kubelet.users.held(desired.uid()).filter(|_| held::wants(desired.spec())),
         };
         render::sandbox(desired, &setting)
     }
@@ -222,8 +224,12 @@ impl Round<'_> {
     async fn try_sandbox(&self, attempt: u32) -> Result<(), String> {
         // A handler that the engine does not know is refused by the engine itself.
         let handler = handler::of(self.kubelet, self.desired).await?;
-        hardening::own_users(self.desired.spec(), &handler)?;
         names::fits(self.desired, &self.kubelet.config.cluster_domain)?;
+        if held::wants(self.desired.spec()) {
+            hardening::own_users(&handler, handler::features(self.kubelet, &handler).await?.as_ref())?;
+            let (users, uid) = (self.kubelet.users.clone(), self.desired.uid().to_owned());
+            blocking(move || users.take(&uid)).await?;
+        }
         let made = self.kubelet.config.runtime.run_sandbox(self.sandbox_config(attempt), &handler).await;
         made.map(drop).map_err(|error| error.to_string())
     }

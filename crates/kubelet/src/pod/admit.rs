@@ -13,7 +13,7 @@ use api::rules::{
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint};
 
 /// The least priority of the Pods that the cluster cannot do without.
-const SYSTEM_CRITICAL: i32 = 2_000_000_000;
+pub const SYSTEM_CRITICAL: i32 = 2_000_000_000;
 
 /// Whether the node, or the cluster, cannot do without the Pod: it is never evicted, let in under pressure, and others make room
 /// for it.

@@ -13,6 +13,7 @@ use crate::{
         desired::DesiredPod,
         probes::hook,
         running::{ContainerRun, RunningPod},
+        workers::Eviction,
     },
 };
 
@@ -97,26 +98,35 @@ impl Ending<'_> {
     }
 }
 
+/// The seconds that a Pod has: its own, `most` and those of the node that sends it away, whichever are the fewest.
+fn granted(desired: &DesiredPod, eviction: Option<&Eviction>, most: Option<i64>) -> i64 {
+    [most, eviction.map(|eviction| eviction.most)].into_iter().flatten().fold(desired.grace_seconds(), i64::min)
+}
+
 /// Ends all that lives, within `most` seconds if that is less than the Pod's own. A deletion with a shorter grace period
-/// that comes meanwhile takes over.
+/// that comes meanwhile takes over, and so does a node that leaves less.
 pub async fn all(
     kubelet: &Kubelet,
-    changes: &mut watch::Receiver<DesiredPod>,
+    (changes, evictions): (&mut watch::Receiver<DesiredPod>, &mut watch::Receiver<Option<Eviction>>),
     running: &RunningPod,
     most: Option<i64>,
 ) {
     loop {
         let desired = &changes.borrow_and_update().clone();
         waypoint::kubelet::terminating(&desired.full_name());
-        let seconds = most.map_or(desired.grace_seconds(), |most| most.min(desired.grace_seconds()));
+        let seconds = granted(desired, evictions.borrow_and_update().as_ref(), most);
         let grace = Duration::from_secs(seconds.unsigned_abs());
         let shorter = async {
-            while changes.changed().await.is_ok() {
-                if changes.borrow().grace_seconds() < desired.grace_seconds() {
+            loop {
+                tokio::select! {
+                    Ok(()) = changes.changed() => {}
+                    Ok(()) = evictions.changed() => {}
+                    else => std::future::pending::<()>().await,
+                }
+                if granted(&changes.borrow(), evictions.borrow().as_ref(), most) < seconds {
                     return;
                 }
             }
-            std::future::pending::<()>().await;
         };
         tokio::select! {
             () = Ending { kubelet, desired, running }.all(grace) => return,

@@ -146,6 +146,7 @@ impl Round<'_> {
             given,
             resources,
             target: self.target(container)?,
+            users: kubelet.users.of(desired.uid(), desired.spec())?,
             seccomp: Seccomp { folder: config.root_dir.join("seccomp"), by_default: config.settings.seccomp_default },
         };
         let mut rendered = render::container(desired, container, setting)?;

@@ -98,6 +98,13 @@ async fn until_ending(mut changes: watch::Receiver<DesiredPod>) {
     }
 }
 
+/// Waits until the node sends the Pod away.
+async fn until_sent_away(mut evictions: watch::Receiver<Option<Eviction>>) {
+    if evictions.wait_for(Option::is_some).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// The memory that an earlier kubelet had of the Pod, as far as it still holds.
 fn remembered(desired: &DesiredPod) -> Memory {
     let mut memory = Memory::default();
@@ -282,9 +289,10 @@ impl Worker {
 
     /// The node is short of something, and this Pod has to go.
     fn hear_eviction(&mut self, desired: &DesiredPod) {
-        let Some(Eviction { reason, message, most }) = self.inbox.eviction.borrow_and_update().clone() else { return };
+        let eviction = self.inbox.eviction.borrow_and_update().clone();
+        let Some(Eviction { reason, message, most, is_told }) = eviction else { return };
         let cause = Cause::new(reason, message.as_str());
-        if self.memory.life.end_by(End::Evicted { cause, most }) {
+        if self.memory.life.end_by(End::Evicted { cause, most }) && is_told {
             self.kubelet.events.pod(desired, EventKind::Warning, reason, &message);
         }
     }
@@ -463,12 +471,14 @@ impl Worker {
                     if other == Step::Prepare {
                         self.follower.begin(&self.kubelet, desired);
                     }
+                    let lives = !desired.is_ending() && self.memory.life.end().is_none();
                     let (kubelet, memory) = (&*self.kubelet, &mut self.memory);
                     let mut round = Round { kubelet, desired, running, memory };
                     let done = tokio::select! {
                         done = round.step(&other) => done,
-                        // Pulling, starting and hooks give way to a deletion.
+                        // Pulling, starting and hooks give way to the Pod's end.
                         () = until_ending(self.inbox.desired.clone()), if !desired.is_ending() => false,
+                        () = until_sent_away(self.inbox.eviction.clone()), if lives => false,
                     };
                     if !done {
                         return false;
@@ -482,8 +492,8 @@ impl Worker {
     /// Ends all containers. Meanwhile the Pod says whether those that still run serve.
     async fn end_all(&mut self, desired: &DesiredPod, running: &RunningPod) {
         let (kubelet, most) = (self.kubelet.clone(), self.memory.life.most_grace());
-        let mut changes = self.inbox.desired.clone();
-        let ending = kill::all(&kubelet, &mut changes, running, most);
+        let (mut changes, mut evictions) = (self.inbox.desired.clone(), self.inbox.eviction.clone());
+        let ending = kill::all(&kubelet, (&mut changes, &mut evictions), running, most);
         tokio::pin!(ending);
         loop {
             let news = tokio::select! {
@@ -525,7 +535,9 @@ impl Worker {
         self.kubelet.probe_counts.forget(desired);
         self.kubelet.figures.forget(desired.uid());
         take::release(&self.kubelet, desired.uid()).await;
+        self.kubelet.users.release(desired.uid());
         self.memory.life.settle();
+        self.inbox.settled.send_replace(true);
         if let Err(error) = self.kubelet.weigh() {
             tracing::debug!(%error, "the classes of Pods keep their weights");
         }

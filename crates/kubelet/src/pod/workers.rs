@@ -19,7 +19,13 @@ pub struct Eviction {
     pub reason: &'static str,
     pub message: String,
     pub most: i64,
+    /// An event about the Pod says so too.
+    pub is_told: bool,
 }
+
+/// The reason of a Pod that ends with its machine, and the message of its status.
+const TERMINATED: &str = "Terminated";
+const MACHINE_ENDS: &str = "Pod was terminated in response to imminent node shutdown.";
 
 /// How others speak to a Pod's worker, and what they may know of the Pod.
 #[derive(Clone)]
@@ -29,6 +35,7 @@ pub struct Handle {
     eviction: watch::Sender<Option<Eviction>>,
     wake: Arc<Notify>,
     status: watch::Receiver<PodStatus>,
+    settled: watch::Receiver<bool>,
     /// The Pod was not let in: it takes nothing of the node.
     pub is_refused: bool,
 }
@@ -44,6 +51,8 @@ pub struct Inbox {
     pub wake: Arc<Notify>,
     /// The status as it is reported, or about to be.
     pub status: watch::Sender<PodStatus>,
+    /// Nothing that was made for the Pod is left.
+    pub settled: watch::Sender<bool>,
 }
 
 /// The two sides of a Pod that begins with the status that the API server has of it.
@@ -52,10 +61,17 @@ pub fn channels(desired: DesiredPod, is_refused: bool) -> (Handle, Inbox) {
     let (desired, desired_rx) = watch::channel(desired);
     let (mirror, mirror_rx) = watch::channel(None);
     let (eviction, eviction_rx) = watch::channel(None);
+    let (settled_tx, settled) = watch::channel(false);
     let wake = Arc::new(Notify::new());
-    let inbox =
-        Inbox { desired: desired_rx, mirror: mirror_rx, eviction: eviction_rx, wake: wake.clone(), status: status_tx };
-    (Handle { desired, mirror, eviction, wake, status, is_refused }, inbox)
+    let inbox = Inbox {
+        desired: desired_rx,
+        mirror: mirror_rx,
+        eviction: eviction_rx,
+        wake: wake.clone(),
+        status: status_tx,
+        settled: settled_tx,
+    };
+    (Handle { desired, mirror, eviction, wake, status, settled, is_refused }, inbox)
 }
 
 fn has_left(status: &PodStatus) -> bool {
@@ -105,15 +121,23 @@ impl Handle {
 
     /// The node wants the Pod to go, with a grace of at most `most` seconds.
     pub fn evict(&self, message: String, most: i64) {
-        self.eviction.send_replace(Some(Eviction { reason: "Evicted", message, most }));
+        self.send_away(Eviction { reason: "Evicted", message, most, is_told: true });
+    }
+
+    /// The machine is about to end, and leaves the Pod at most that many seconds.
+    pub fn shut_down(&self, most: i64) {
+        self.send_away(Eviction { reason: TERMINATED, message: MACHINE_ENDS.to_owned(), most, is_told: false });
+    }
+
+    fn send_away(&self, eviction: Eviction) {
+        self.eviction.send_replace(Some(eviction));
         self.wake();
     }
 
     /// The Pod has to make room for a critical one, with all the grace that it has.
     pub fn preempt(&self) {
         let message = preempt::MESSAGE.to_owned();
-        self.eviction.send_replace(Some(Eviction { reason: preempt::PREEMPTING, message, most: i64::MAX }));
-        self.wake();
+        self.send_away(Eviction { reason: preempt::PREEMPTING, message, most: i64::MAX, is_told: true });
     }
 
     /// The Pod makes room for a critical one: what it has is no longer its own.
@@ -131,6 +155,17 @@ impl Handle {
         let grace = self.desired().grace_seconds().unsigned_abs();
         // A worker that has come to its end has left, too.
         let _ = clock::timeout(LEEWAY + Duration::from_secs(grace), self.status.wait_for(has_left)).await;
+    }
+
+    /// Nothing that was made for the Pod is left, its volumes neither.
+    pub fn is_settled(&self) -> bool {
+        *self.settled.borrow()
+    }
+
+    /// Waits until that is so.
+    pub async fn settled(mut self) {
+        // A worker that has come to its end has settled its Pod.
+        let _ = self.settled.wait_for(|settled| *settled).await;
     }
 
     pub fn wake(&self) {

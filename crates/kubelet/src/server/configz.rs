@@ -55,6 +55,9 @@ fn config(config: &Config) -> Value {
         "localStorageCapacityIsolation": settings.local_storage,
         "failSwapOn": settings.fail_swap_on, "failCgroupV1": settings.fail_cgroup_v1,
         "protectKernelDefaults": settings.protect_kernel,
+        "shutdownGracePeriod": time(settings.shutdown.all),
+        "shutdownGracePeriodCriticalPods": time(settings.shutdown.critical),
+        "userNamespaces": {"idsPerPod": settings.users_per_pod},
     });
     match &config.document {
         // A field that a flag overrules stands as the flag has it.

@@ -20,6 +20,7 @@ use crate::{
         spec::hardening,
         workers::Handle,
     },
+    shutdown::follow,
 };
 
 /// Room that is made for a critical Pod.
@@ -141,6 +142,7 @@ pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<Room, Pending> {
 /// followed) only what this node knows of itself counts.
 fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Result<Vec<Shortage>, Refusal> {
     let (config, host) = (&kubelet.config, &kubelet.host);
+    follow::admit(kubelet)?;
     kubelet.pressures.borrow().admit(&desired.pod, desired.is_static)?;
     config.sysctls.admit(desired.spec())?;
     hardening::admit_modules(desired, host.modules, config.selinux_labels)?;

@@ -23,6 +23,7 @@ use crate::{
     kubelet::Host,
     node::{cgroup::Cgroups, machine::Machine},
     pod::spec::hardening::Sysctls,
+    shutdown::logind::Place,
     tests::api::Api,
     volumes::mounter::Recorded,
 };
@@ -81,6 +82,8 @@ pub struct World {
     machine: Option<Machine>,
     /// The gate that Pods pass before their containers begin.
     pub network: Mutex<Option<crate::Gate>>,
+    /// Where the next kubelet looks for logind.
+    pub logind: Mutex<Option<Place>>,
     gate: Gate,
     now: Mutex<Timestamp>,
     told: Mutex<BTreeSet<&'static str>>,
@@ -111,6 +114,7 @@ impl World {
             settings: Mutex::default(),
             machine: None,
             network: Mutex::default(),
+            logind: Mutex::default(),
             gate,
             now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
             told: Mutex::default(),
@@ -149,6 +153,11 @@ impl World {
     /// Where device plugins are.
     pub fn device_folder(&self) -> PathBuf {
         self.path("kubelet/device-plugins")
+    }
+
+    /// Where the message bus of the machine is, and the additions to logind's configuration.
+    pub fn place_of_logind(&self) -> Place {
+        Place { socket: self.path("bus"), drop_ins: self.path("logind.conf.d") }
     }
 
     /// Where plugins register.
@@ -232,6 +241,7 @@ impl World {
                 cgroups: Cgroups::new(&self.path("cgroup"), "/"),
                 mounter: self.mounts.clone(),
                 plugins: true,
+                logind: self.logind.lock().clone(),
             };
             let ended = tokio::select! {
                 ended = crate::run_on(host, config, client::Caches::new(client)) => panic!("the kubelet ended: {ended:?}"),

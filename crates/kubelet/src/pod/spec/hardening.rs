@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use api::rules::sysctl::SAFE;
+use k8s_cri::v1::RuntimeHandlerFeatures;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, VolumeMount};
 
 use crate::pod::{admit::Refusal, desired::DesiredPod};
@@ -150,19 +151,17 @@ pub fn wants_labels(desired: &DesiredPod) -> bool {
     of_pod.is_some() || desired.containers().any(labelled)
 }
 
-/// A Pod that asks for users of its own does not run as the node's.
-pub fn own_users(spec: &PodSpec, handler: &str) -> Result<(), String> {
-    if spec.host_users != Some(false) {
+/// A Pod that asks for users of its own does not run as the node's: the handler has to be able to do it.
+pub fn own_users(handler: &str, features: Option<&RuntimeHandlerFeatures>) -> Result<(), String> {
+    if features.is_some_and(|features| features.user_namespaces) {
         return Ok(());
     }
-    Err(match handler {
-        "" => "can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned(),
-        name => {
-            format!(
-                "can't set `spec.hostUsers: false`, RuntimeClass handler \"{name}\" does not support user namespaces"
-            )
-        }
-    })
+    let asked = match handler {
+        "" => "runtime".to_owned(),
+        name => format!("RuntimeClass handler \"{name}\""),
+    };
+    let why = if features.is_some() { String::new() } else { format!(": the handler \"{handler}\" is not known") };
+    Err(format!("can't set `spec.hostUsers: false`, {asked} does not support user namespaces{why}"))
 }
 
 /// Whether a mount is read-only with all that is mounted below it.
@@ -323,10 +322,12 @@ mod tests {
 
     #[test]
     fn users_of_its_own_are_not_the_nodes() {
-        let spec = |text: &str| own_users(pod(text).spec(), "");
-        assert_eq!(spec(r#"{"containers": []}"#), Ok(()));
-        assert_eq!(spec(r#"{"containers": [], "hostUsers": true}"#), Ok(()));
-        let words = spec(r#"{"containers": [], "hostUsers": false}"#).unwrap_err();
-        assert_eq!(words, "can't set `spec.hostUsers: false`, runtime does not support user namespaces");
+        let features = |user_namespaces| RuntimeHandlerFeatures { user_namespaces, ..Default::default() };
+        assert_eq!(own_users("", Some(&features(true))), Ok(()));
+        let words = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
+        assert_eq!(own_users("", Some(&features(false))), Err(words.to_owned()));
+        assert_eq!(own_users("", None), Err(format!("{words}: the handler \"\" is not known")));
+        let words = "can't set `spec.hostUsers: false`, RuntimeClass handler \"kata\" does not support user namespaces";
+        assert_eq!(own_users("kata", Some(&features(false))), Err(words.to_owned()));
     }
 }

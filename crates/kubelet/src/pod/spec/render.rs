@@ -22,6 +22,7 @@ use crate::{
             security::{Seccomp, groups, namespaces, security},
         },
     },
+    users::{held, range::Ids},
 };
 
 fn labels(desired: &DesiredPod) -> HashMap<String, String> {
@@ -38,6 +39,8 @@ pub struct SandboxSetting {
     pub log_dir: String,
     pub dns: Dns,
     pub cluster_domain: String,
+    /// Its users, if they are none of the node's.
+    pub users: Option<Ids>,
 }
 
 pub fn sandbox(desired: &DesiredPod, setting: &SandboxSetting) -> PodSandboxConfig {
@@ -82,7 +85,7 @@ pub fn sandbox(desired: &DesiredPod, setting: &SandboxSetting) -> PodSandboxConf
             cgroup_parent: setting.cgroup.clone(),
             sysctls: context.sysctls.unwrap_or_default().into_iter().map(|s| (s.name, s.value)).collect(),
             security_context: Some(LinuxSandboxSecurityContext {
-                namespace_options: Some(namespaces(desired)),
+                namespace_options: Some(namespaces(desired, setting.users)),
                 supplemental_groups: groups(desired),
                 privileged,
                 // The pause program needs no more than the default profile allows.
@@ -109,11 +112,21 @@ pub struct ContainerSetting {
     /// The container (by id) whose processes it sees.
     pub target: Option<String>,
     pub seccomp: Seccomp,
+    /// Its users, if they are none of the node's.
+    pub users: Option<Ids>,
 }
 
 /// Where a container's log lies below the Pod's log folder.
 pub fn log_path(container: &str, restarts: i32) -> String {
     format!("{container}/{restarts}.log")
+}
+
+/// On the disk are the users of the Pod as it sees them; the kernel maps them on the way.
+fn mapped(mount: Mount, users: Option<Ids>) -> Mount {
+    match users {
+        Some(ids) => Mount { uid_mappings: held::mapping(ids), gid_mappings: held::mapping(ids), ..mount },
+        None => mount,
+    }
 }
 
 /// The container for the engine, or the words of the CreateContainerConfigError.
@@ -129,7 +142,7 @@ pub fn container(
     let mut budget = Budget::beside(&env);
     let mut expanded = |list: &Option<Vec<String>>| budget.words(list.as_deref().unwrap_or_default(), &known);
     let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
-    let security = security(desired, container, setting.target, &setting.seccomp)?;
+    let security = security(desired, container, setting.target, &setting.seccomp, setting.users)?;
     let mut all_labels = labels(desired);
     all_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
     let text = |v: &Option<String>, default: &str| v.clone().unwrap_or_else(|| default.to_owned());
@@ -147,7 +160,7 @@ pub fn container(
         args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: env.into_iter().map(|(key, value)| KeyValue { key, value }).collect(),
-        mounts: mounts.into_iter().chain(setting.mounts).collect(),
+        mounts: mounts.into_iter().chain(setting.mounts).map(|mount| mapped(mount, setting.users)).collect(),
         devices,
         cdi_devices: cdi.into_iter().map(|name| CdiDevice { name }).collect(),
         labels: all_labels,
@@ -166,7 +179,7 @@ mod tests {
     use super::*;
     use crate::pod::fixture::{pod, pod_of};
     use json::json;
-    use k8s_cri::v1::Device;
+    use k8s_cri::v1::{Device, NamespaceMode};
 
     fn rendered(spec: &str) -> ContainerConfig {
         let desired = pod(spec);
@@ -179,6 +192,7 @@ mod tests {
             resources: LinuxContainerResources::default(),
             target: None,
             seccomp: Seccomp::default(),
+            users: None,
         };
         container(&desired, &desired.spec().containers[0], setting).unwrap()
     }
@@ -221,6 +235,7 @@ mod tests {
             resources: LinuxContainerResources::default(),
             target: None,
             seccomp: Seccomp::default(),
+            users: None,
         };
         let got = container(&desired, &desired.spec().containers[0], setting).unwrap();
         let envs: Vec<_> = got.envs.iter().map(|env| format!("{}={}", env.key, env.value)).collect();
@@ -231,6 +246,42 @@ mod tests {
     }
 
     #[test]
+    fn users_of_its_own_are_told_of_the_sandbox_the_container_and_each_mount() {
+        let desired = pod(r#"{"hostUsers": false, "containers": [{"name": "c"}]}"#);
+        let ids = Ids { first: 131_072, length: 65536 };
+        let given = Given { mounts: vec![Mount::default()], ..Given::default() };
+        let setting = ContainerSetting {
+            restarts: 0,
+            image: String::new(),
+            env: Vec::new(),
+            mounts: vec![Mount::default()],
+            given,
+            resources: LinuxContainerResources::default(),
+            target: None,
+            seccomp: Seccomp::default(),
+            users: Some(ids),
+        };
+        let got = container(&desired, &desired.spec().containers[0], setting).unwrap();
+        for mount in &got.mounts {
+            assert_eq!((&mount.uid_mappings, &mount.gid_mappings), (&held::mapping(ids), &held::mapping(ids)));
+        }
+        assert_eq!(got.mounts.len(), 2);
+        let options = got.linux.unwrap().security_context.unwrap().namespace_options.unwrap();
+        assert_eq!(options.userns_options, Some(held::namespace(Some(ids))));
+        let setting = SandboxSetting {
+            attempt: 0,
+            cgroup: String::new(),
+            log_dir: String::new(),
+            dns: Dns::default(),
+            cluster_domain: String::new(),
+            users: Some(ids),
+        };
+        let options = sandbox(&desired, &setting).linux.unwrap().security_context.unwrap().namespace_options.unwrap();
+        assert_eq!(options.userns_options, Some(held::namespace(Some(ids))));
+        assert_eq!(namespaces(&desired, None).userns_options.unwrap().mode(), NamespaceMode::Node);
+    }
+
+    #[test]
     fn a_sandbox_has_names_ports_and_what_its_containers_need() {
         let setting = |domain: &str| SandboxSetting {
             attempt: 2,
@@ -238,6 +289,7 @@ mod tests {
             log_dir: "/logs".into(),
             dns: Dns::default(),
             cluster_domain: domain.into(),
+            users: None,
         };
         let desired = pod_of(json!({"metadata": {"labels": {"app": "a"}, "annotations": {"n": "v"}}, "spec": {
             "subdomain": "sub", "setHostnameAsFQDN": true, "securityContext": {"sysctls": [{"name": "s", "value": "1"}]},

@@ -8,9 +8,12 @@ use k8s_cri::v1::{
 };
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, SeccompProfile};
 
-use crate::pod::{desired::DesiredPod, spec::hardening};
+use crate::{
+    pod::{desired::DesiredPod, spec::hardening},
+    users::{held, range::Ids},
+};
 
-pub fn namespaces(desired: &DesiredPod) -> NamespaceOption {
+pub fn namespaces(desired: &DesiredPod, users: Option<Ids>) -> NamespaceOption {
     let spec = desired.spec();
     let mode = |host: Option<bool>| if host == Some(true) { NamespaceMode::Node } else { NamespaceMode::Pod } as i32;
     let pid = if spec.host_pid == Some(true) {
@@ -24,6 +27,7 @@ pub fn namespaces(desired: &DesiredPod) -> NamespaceOption {
         network: mode(spec.host_network),
         ipc: mode(spec.host_ipc),
         pid: pid as i32,
+        userns_options: Some(held::namespace(users)),
         ..Default::default()
     }
 }
@@ -83,8 +87,9 @@ pub fn security(
     container: &Container,
     target: Option<String>,
     node: &Seccomp,
+    users: Option<Ids>,
 ) -> Result<LinuxContainerSecurityContext, String> {
-    let mut namespaces = namespaces(desired);
+    let mut namespaces = namespaces(desired, users);
     if let Some(target) = target {
         (namespaces.pid, namespaces.target_id) = (NamespaceMode::Target as i32, target);
     }
@@ -147,6 +152,7 @@ mod tests {
             &desired.spec().containers[0],
             None,
             &Seccomp { folder: "/k/seccomp".into(), by_default: false },
+            None,
         )
         .unwrap()
     }
@@ -202,7 +208,7 @@ mod tests {
     fn namespaces_are_the_pods_or_the_nodes_or_anothers() {
         use NamespaceMode::{Container, Node, Pod, Target};
         let own = |spec: &str| {
-            let options = namespaces(&pod(spec));
+            let options = namespaces(&pod(spec), None);
             (options.network(), options.ipc(), options.pid())
         };
         assert_eq!(own(r#"{"containers": []}"#), (Pod, Pod, Container));
@@ -212,7 +218,7 @@ mod tests {
         );
         assert_eq!(own(r#"{"containers": [], "shareProcessNamespace": true}"#), (Pod, Pod, Pod));
         let desired = pod(r#"{"containers": [{"name": "c"}]}"#);
-        let looking = security(&desired, &desired.spec().containers[0], Some("id".into()), &Seccomp::default());
+        let looking = security(&desired, &desired.spec().containers[0], Some("id".into()), &Seccomp::default(), None);
         let options = looking.unwrap().namespace_options.unwrap();
         assert_eq!((options.pid(), options.target_id.as_str()), (Target, "id"));
     }
