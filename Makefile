@@ -30,7 +30,8 @@ unit: install-tests
 # The tests find their CSI driver beside the binary.
 cluster: install-tests
 	$(CARGO) build --profile fast -p skiff -p csi-hostpath
-	SKIFF=$(abspath $(SKIFF)) TOYS=$(abspath $(TARGET)/debug/examples/toy_driver) tests/run.sh
+	SKIFF=$(abspath $(SKIFF)) TOYS=$(abspath $(TARGET)/debug/examples/toy_driver) \
+	WIREGUARD=$$(ls -t $(abspath $(TARGET))/debug/deps/wireguard-* 2>/dev/null | grep -v '\.d$$' | head -1) tests/run.sh
 
 # Stories of whole clusters with fresh seeds, for so many simulated hours. What happens in them is told on the other stream.
 HOURS ?= 10

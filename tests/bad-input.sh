@@ -143,6 +143,10 @@ clean
 
 step "missing and broken programs"
 refused "does not answer" "$SKIFF" "${UP[@]}" --container-runtime-endpoint unix:///no/such.sock
+if grep -q "FAIL  WireGuard" <<<"$("$SKIFF" check --data-dir "$DATA" --pod-network wireguard || true)"; then
+    refused "modprobe wireguard" "$SKIFF" "${UP[@]}" --pod-network wireguard
+    nothing_left
+fi
 refused "install the package containerd" env PATH=/nowhere "$SKIFF" check --data-dir "$DATA"
 replaced containerd $'#!/bin/sh\necho "I am broken" >&2; exit 3'
 refused "containerd did not start: I am broken" "${BROKEN[@]}" "$SKIFF" "${UP[@]}"

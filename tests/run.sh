@@ -3,7 +3,7 @@
 # it was, also when a test fails. $SKIFF names the binary, $KUBECTL a kubectl; a newer kubectl is tried besides.
 set -euo pipefail
 cd "$(dirname "$0")"
-# $TOYS names a driver of devices, which `cargo test` builds among the examples.
+# $TOYS names a driver of devices, which `cargo test` builds among the examples, and $WIREGUARD a test of the crate network.
 if [ "$(id -u)" != 0 ]; then
     echo "SKIPPED: the cluster tests need root"
     exit 0
@@ -62,6 +62,7 @@ run "agent" ./agent.sh
 run "several nodes" ./nodes.sh
 run "several nodes with one command" ./up-nodes.sh
 run "both families of addresses, and IPv6 alone" ./dual-stack.sh
+run "encrypted ways between nodes" ./wireguard.sh
 run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
 run "restarts" ./restarts.sh

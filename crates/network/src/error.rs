@@ -10,6 +10,10 @@ pub enum LinkError {
     System { what: &'static str, source: std::io::Error },
     #[error("link {0} is not there")]
     Missing(String),
+    #[error(
+        "this kernel has no WireGuard; load its module (`modprobe wireguard`), or give the cluster another --pod-network"
+    )]
+    NoWireguard,
 }
 
 pub(crate) fn netlink(what: &'static str) -> impl Fn(rtnetlink::Error) -> LinkError {
@@ -22,6 +26,10 @@ pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> LinkError
 
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{path} holds no private key of WireGuard; remove it, and the node makes a new one")]
+    NoKey { path: PathBuf },
     #[error("cannot write {path}: {source}")]
     Write { path: PathBuf, source: std::io::Error },
     #[error("cannot write the Pod network's rules: {0}")]

@@ -4,7 +4,7 @@
 //! on the node; the Pod reaches everything through the node
 //! ("ptp" in CNI's terms). So all traffic between Pods is routed and passes connection tracking, and Services work
 //! between Pods of one node without the bridge netfilter module that a shared bridge would need.
-//! Reads: Node (its `podCIDRs`). Writes: the CNI configuration, the kernel's tables `ip skiff-network` and `ip6 skiff-network`, links and routes.
+//! Reads: Node (its `podCIDRs`, its key). Writes: its own Node's public key, the CNI configuration, the kernel's tables `ip skiff-network` and `ip6 skiff-network`, links and routes.
 //! Upstream counterpart: the plugins ptp, host-local and portmap of containernetworking/plugins.
 
 pub mod cni;
@@ -27,9 +27,10 @@ use std::{
     time::Duration,
 };
 
-use client::{Caches, Change, Key};
+use client::{Api, Caches, Change, Client, Key};
 use futures::{StreamExt, stream::FuturesUnordered};
 use ipnet::IpNet;
+use json::json;
 use k8s_openapi::api::core::v1::Node;
 use nft::Family;
 use tokio::{
@@ -40,7 +41,8 @@ use tokio::{
 pub use error::{LinkError, NetworkError};
 use overlay::{
     Overlay,
-    peers::{peer, peers, ranges_of},
+    key::PublicKey,
+    peers::{KEY_ANNOTATION, key_of, peer, peers, ranges_of},
     plan::Mode,
 };
 
@@ -63,6 +65,8 @@ pub struct Config {
     pub node_addresses: Vec<IpAddr>,
     /// How Pods of other nodes are reached.
     pub mode: Mode,
+    /// Where the node keeps its private key, if the mode needs one.
+    pub key_file: PathBuf,
 }
 
 /// How long is waited before the kernel is asked again for what it refused; doubled each time.
@@ -111,6 +115,11 @@ pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
                 let followed = overlay.follow(&others).await;
                 failed |= followed.inspect_err(|error| tracing::warn!("{error}; trying again")).is_err();
             }
+        }
+        if let (Some(node), Some(key)) = (&node, overlays.iter().find_map(Overlay::public_key))
+            && key_of(node) != Some(key)
+        {
+            failed |= !tell(caches.client(), &config.node_name, key).await;
         }
         let again = wait;
         wait = if failed { (wait * 2).min(LONGEST_WAIT) } else { FIRST_WAIT };
@@ -173,7 +182,14 @@ async fn lost(overlays: &mut [Overlay]) {
     }
 }
 
-/// The address and the range of each family in a Node.
+/// Tells the other nodes this one's key. False when that did not work.
+async fn tell(client: &Client, node: &str, key: PublicKey) -> bool {
+    let patch = json!({"metadata": {"annotations": {KEY_ANNOTATION: key.to_string()}}});
+    let told = Api::<Node>::all(client.clone()).merge_patch(node, "", patch).await;
+    told.inspect_err(|error| tracing::warn!(%error, "the node's public key cannot be told; trying again")).is_ok()
+}
+
+/// The address, the range of each family and the key in a Node.
 fn told(node: Option<&Node>) -> Option<[Option<overlay::peers::Peer>; 2]> {
     node.map(|node| Family::ALL.map(|family| peer(node, family)))
 }
@@ -212,7 +228,7 @@ async fn set_up(config: &Config, ranges: &[(IpNet, IpNet)]) -> Result<Vec<Overla
         };
         let fits = uplink.pod_mtu(config.mode);
         mtu = if mtu == 0 { fits } else { fits.min(mtu) };
-        overlays.push(Overlay::new(uplink, config.mode, *range).await?);
+        overlays.push(Overlay::new(uplink, config.mode, *range, *cluster, &config.key_file).await?);
     }
     for overlay in &mut overlays {
         overlay.listen_anew()?;
@@ -247,9 +263,18 @@ fn set(file: &Path, value: &str) -> Result<(), NetworkError> {
     settings::set(file, value).map_err(|source| NetworkError::Write { path: file.to_owned(), source })
 }
 
-/// Removes every trace from the kernel: links, routes (they go with their links) and rules.
+/// Whether the kernel has what a mode needs.
+pub fn require(mode: Mode) -> Result<(), LinkError> {
+    match mode {
+        Mode::Wireguard => overlay::wireguard::require(),
+        Mode::Auto | Mode::Direct | Mode::Vxlan => Ok(()),
+    }
+}
+
+/// Removes every trace from the kernel: links, routes and rules.
 pub async fn remove() -> Result<(), NetworkError> {
     link::remove_all().await;
+    overlay::remove_routes().await?;
     for family in Family::ALL {
         nft::remove_table(rules::table_name(family)).await?;
     }

@@ -146,16 +146,16 @@ pub(crate) fn default_route(gateway: IpAddr) -> RouteMessage {
     all.gateway(gateway).expect("the route is of the gateway's family").build()
 }
 
-/// A route to an address at the other end of a link.
-fn on_link(address: IpAddr, index: u32) -> RouteMessageBuilder<IpAddr> {
-    let route = route_to(address.into()).output_interface(index);
+/// A route to addresses at the other end of a link.
+pub(crate) fn on_link(range: IpNet, index: u32) -> RouteMessageBuilder<IpAddr> {
+    let route = route_to(range).output_interface(index);
     // Routes of IPv6 have no scope.
-    if address.is_ipv4() { route.scope(RouteScope::Link) } else { route }
+    if range.addr().is_ipv4() { route.scope(RouteScope::Link) } else { route }
 }
 
 /// The node's route to a Pod.
 pub(crate) async fn lead(handle: &Handle, index: u32, pod: IpAddr, gateway: IpAddr) -> Result<(), LinkError> {
-    let route = on_link(pod, index).pref_source(gateway).expect("a Pod and its gateway are of one family");
+    let route = on_link(pod.into(), index).pref_source(gateway).expect("a Pod and its gateway are of one family");
     handle.route().add(route.build()).replace().execute().await.map_err(netlink("add the route to the Pod"))
 }
 
@@ -178,7 +178,7 @@ impl Inside {
                 set_ipv6(&self.interface, "disable_ipv6", "0")?;
             }
             give(&handle, index, address).await.map_err(netlink("give the Pod its address"))?;
-            let to_gateway = on_link(gateway, index).build();
+            let to_gateway = on_link(gateway.into(), index).build();
             let added = handle.route().add(to_gateway).execute().await;
             added.map_err(netlink("add the Pod's route to its gateway"))?;
             let added = handle.route().add(default_route(gateway)).execute().await;

@@ -27,6 +27,14 @@ pub fn tunnel(family: Family) -> &'static str {
     }
 }
 
+/// The interface of encrypted ways between the addresses of a family.
+pub fn encrypted(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "skf-wg",
+        Family::V6 => "skf-wg6",
+    }
+}
+
 /// Where nodes receive each other's tunnelled packets: flannel's port on Linux.
 pub const TUNNEL_PORT: u16 = 8472;
 

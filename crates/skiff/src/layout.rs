@@ -60,6 +60,11 @@ impl Layout {
         self.audit().join("audit.log")
     }
 
+    /// The private key of the node's encrypted ways to other nodes.
+    pub fn wireguard_key(&self) -> PathBuf {
+        self.pki().join("wireguard.key")
+    }
+
     pub fn kubelet(&self) -> PathBuf {
         self.root.join("kubelet")
     }

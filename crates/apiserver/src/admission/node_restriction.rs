@@ -326,6 +326,12 @@ mod tests {
         let error = update("nodes", "", tainted, clean).through(&context, &PLUGIN).await.unwrap_err();
         assert!(error.contains("is not allowed to modify taints"), "{error}");
 
+        // Such as the public key of its encrypted ways.
+        let annotated = |name: &str| json!({"metadata": {"name": name, "annotations": {"a": "b"}}});
+        let annotate = |name: &'static str| update("nodes", "", node(name, json!({})), annotated(name));
+        assert!(annotate("n1").through(&context, &PLUGIN).await.is_ok());
+        assert!(annotate("n2").through(&context, &PLUGIN).await.is_err());
+
         let pod = |node: &str| json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"nodeName": node}});
         assert!(update("pods", "status", pod("n1"), pod("n1")).through(&context, &PLUGIN).await.is_ok());
         assert!(update("pods", "status", pod("n2"), pod("n2")).through(&context, &PLUGIN).await.is_err());

@@ -1,4 +1,4 @@
-//! The overlay in the kernel, through netlink: the tunnel's interface, its neighbours, and the routes.
+//! The overlay in the kernel, through netlink: the interfaces, the tunnel's neighbours, and the routes.
 
 use std::net::IpAddr;
 
@@ -6,28 +6,30 @@ use futures::TryStreamExt;
 use ipnet::IpNet;
 use nft::Family;
 use rtnetlink::{
-    Handle, LinkUnspec, LinkVxlan, RouteMessageBuilder,
+    Handle, LinkUnspec, LinkVxlan, LinkWireguard, RouteMessageBuilder,
     packet_route::{
         AddressFamily, RouteNetlinkMessage,
         address::AddressAttribute,
-        link::{InfoData, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+        link::{InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
         neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage},
         route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType},
     },
 };
 
-use super::plan::{Uplink, Way, Ways, mac, overhead};
+use super::plan::{ENCRYPTED_OVERHEAD, Uplink, Way, Ways, mac, overhead};
 use crate::{
     error::{LinkError, netlink},
     ipam,
-    link::{connect, give, index_of, route_to},
-    rules::{TUNNEL_PORT, tunnel},
+    link::{connect, give, index_of, on_link, route_to},
+    rules::{TUNNEL_PORT, encrypted, tunnel},
 };
 
 /// The network's number, as flannel has it.
 const VNI: u32 = 1;
 /// The mark of our routes in the kernel, which nobody else is known to use (`/etc/iproute2/rt_protos`).
 const OURS: RouteProtocol = RouteProtocol::Other(83);
+/// The rank of a route that counts only where there is no other.
+const LAST: u32 = u32::MAX;
 
 pub struct Kernel {
     handle: Handle,
@@ -88,6 +90,48 @@ impl Kernel {
         Ok(index)
     }
 
+    /// The interface of encrypted ways. One that is there stays, with its key and its peers.
+    pub async fn encrypted(&self, uplink: &Uplink, range: IpNet) -> Result<u32, LinkError> {
+        let (name, wanted) = (encrypted(Family::of(range.addr())), uplink.mtu.saturating_sub(ENCRYPTED_OVERHEAD));
+        let there = match index_of(&self.handle, name).await {
+            Ok(index) => self.link(index).await?,
+            Err(_) => None,
+        };
+        let is_up = |link: &LinkMessage| link.header.flags.contains(LinkFlags::Up) && mtu(link) == Some(wanted);
+        let (index, ready) = match there {
+            Some(link) if is_wireguard(&link) => (link.header.index, is_up(&link)),
+            other => {
+                if let Some(other) = other {
+                    let removed = self.handle.link().del(other.header.index).execute().await;
+                    removed.map_err(netlink("remove an interface with the name of the encrypted one"))?;
+                }
+                let made = self.handle.link().add(LinkWireguard::new(name).build()).execute().await;
+                made.map_err(netlink("create the encrypted interface"))?;
+                (index_of(&self.handle, name).await?, false)
+            }
+        };
+        self.address(index, range).await?;
+        if !ready {
+            let up = LinkUnspec::new_with_index(index).mtu(wanted).up().build();
+            self.handle.link().set(up).execute().await.map_err(netlink("bring the encrypted interface up"))?;
+        }
+        Ok(index)
+    }
+
+    /// All of a range is sent into the interface.
+    pub async fn lead_into(&self, range: IpNet, index: u32) -> Result<(), LinkError> {
+        let route = on_link(range, index).protocol(OURS).build();
+        let added = self.handle.route().add(route).replace().execute().await;
+        added.map_err(netlink("add the route to other nodes' Pods"))
+    }
+
+    /// All of a range is refused as long as no other route leads there.
+    pub async fn refuse(&self, range: IpNet) -> Result<(), LinkError> {
+        let route = route_to(range).protocol(OURS).kind(RouteType::Unreachable).priority(LAST).build();
+        let added = self.handle.route().add(route).replace().execute().await;
+        added.map_err(netlink("add the route that refuses Pods out of reach"))
+    }
+
     async fn bring_up(&self, tunnel: u32) -> Result<(), LinkError> {
         let up = LinkUnspec::new_with_index(tunnel).up().build();
         self.handle.link().set(up).execute().await.map_err(netlink("bring the tunnel up"))
@@ -122,12 +166,7 @@ impl Kernel {
     }
 
     pub async fn remove_route(&self, range: IpNet) -> Result<(), LinkError> {
-        for route in self.routes(Family::of(range.addr())).await? {
-            if destination(&route) == Some(range) {
-                self.handle.route().del(route).execute().await.map_err(netlink("remove a route"))?;
-            }
-        }
-        Ok(())
+        self.remove_routes(Family::of(range.addr()), |route| destination(route) == Some(range)).await
     }
 
     pub async fn forget_end(&self, tunnel: u32, end: IpAddr) -> Result<(), LinkError> {
@@ -143,20 +182,43 @@ impl Kernel {
     /// Removes what an earlier process left that leads to none of these.
     pub async fn forget_others(&self, uplink: &Uplink, want: &Ways, tunnel: Option<u32>) -> Result<(), LinkError> {
         let family = Family::of(uplink.address);
-        for route in self.routes(family).await? {
-            if destination(&route).is_none_or(|range| !want.contains_key(&range)) {
-                self.handle.route().del(route).execute().await.map_err(netlink("remove an old route"))?;
-            }
-        }
+        let is_old = |route: &RouteMessage| destination(route).is_none_or(|range| !want.contains_key(&range));
+        self.remove_routes(family, is_old).await?;
+        self.remove_link(encrypted(family)).await?;
         let Some(tunnel) = tunnel else {
             // The mode has none any more.
-            if let Ok(old) = index_of(&self.handle, tunnel_name(uplink)).await {
-                self.handle.link().del(old).execute().await.map_err(netlink("remove the old tunnel"))?;
-            }
-            return Ok(());
+            return self.remove_link(tunnel_name(uplink)).await;
         };
         self.forget(tunnel, neighbours(family), |n| !used(want, n)).await?;
         self.forget(tunnel, AddressFamily::Bridge, |n| !used(want, n)).await
+    }
+
+    /// Removes what an earlier process left of ways in the open.
+    pub async fn remove_old_ways(&self, uplink: &Uplink, cluster: IpNet) -> Result<(), LinkError> {
+        self.remove_routes(Family::of(uplink.address), |route| destination(route) != Some(cluster)).await?;
+        self.remove_link(tunnel_name(uplink)).await
+    }
+
+    pub async fn remove_all_routes(&self) -> Result<(), LinkError> {
+        for family in Family::ALL {
+            self.remove_routes(family, |_| true).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes the routes of ours that `which` names.
+    async fn remove_routes(&self, family: Family, which: impl Fn(&RouteMessage) -> bool) -> Result<(), LinkError> {
+        for route in self.routes(family).await?.into_iter().filter(which) {
+            self.handle.route().del(route).execute().await.map_err(netlink("remove an old route"))?;
+        }
+        Ok(())
+    }
+
+    async fn remove_link(&self, name: &str) -> Result<(), LinkError> {
+        match index_of(&self.handle, name).await {
+            Ok(old) => self.handle.link().del(old).execute().await.map_err(netlink("remove an old interface")),
+            Err(_) => Ok(()),
+        }
     }
 
     async fn routes(&self, family: Family) -> Result<Vec<RouteMessage>, LinkError> {
@@ -209,8 +271,6 @@ fn used(ways: &Ways, found: &NeighbourMessage) -> bool {
 /// Whether a change in the kernel may have taken something from these ways, or brought back what they need. Changes of our
 /// own making are about ways that there are not (any more), or add what is wanted.
 pub fn takes(change: &RouteNetlinkMessage, ways: &Ways, uplink: &Uplink, tunnel: Option<u32>) -> bool {
-    let of_ours = |index: u32| index == uplink.index || Some(index) == tunnel;
-    let is_own = |a: &AddressAttribute| is_address(a, uplink.address);
     match change {
         RouteNetlinkMessage::DelRoute(route) => {
             route.header.protocol == OURS && destination(route).is_some_and(|range| ways.contains_key(&range))
@@ -223,6 +283,23 @@ pub fn takes(change: &RouteNetlinkMessage, ways: &Ways, uplink: &Uplink, tunnel:
             };
             Some(gone.header.ifindex) == tunnel && ways.values().any(leads)
         }
+        other => takes_link(other, uplink, tunnel),
+    }
+}
+
+/// Whether a change took one of our routes to this range.
+pub fn takes_route_to(change: &RouteNetlinkMessage, range: IpNet) -> bool {
+    match change {
+        RouteNetlinkMessage::DelRoute(route) => route.header.protocol == OURS && destination(route) == Some(range),
+        _ => false,
+    }
+}
+
+/// Whether a change may have taken the uplink, our own interface or an address of theirs, or brought the uplink back.
+pub fn takes_link(change: &RouteNetlinkMessage, uplink: &Uplink, tunnel: Option<u32>) -> bool {
+    let of_ours = |index: u32| index == uplink.index || Some(index) == tunnel;
+    let is_own = |a: &AddressAttribute| is_address(a, uplink.address);
+    match change {
         RouteNetlinkMessage::DelLink(link) => of_ours(link.header.index),
         RouteNetlinkMessage::NewLink(link) if Some(link.header.index) == tunnel => {
             !link.header.flags.contains(LinkFlags::Up)
@@ -258,6 +335,12 @@ fn is_address(attribute: &AddressAttribute, address: IpAddr) -> bool {
 
 fn mtu(link: &LinkMessage) -> Option<u32> {
     link.attributes.iter().find_map(|a| if let LinkAttribute::Mtu(mtu) = a { Some(*mtu) } else { None })
+}
+
+fn is_wireguard(link: &LinkMessage) -> bool {
+    link.attributes
+        .iter()
+        .any(|a| matches!(a, LinkAttribute::LinkInfo(infos) if infos.contains(&LinkInfo::Kind(InfoKind::Wireguard))))
 }
 
 fn is_tunnel_of(link: &LinkMessage, uplink: &Uplink) -> bool {

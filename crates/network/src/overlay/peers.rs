@@ -1,4 +1,4 @@
-//! The other nodes, as far as the Pod network needs them: an address, and the range of their Pods' addresses. Pure.
+//! The other nodes, as far as the Pod network needs them: an address, the range of their Pods' addresses, and a key. Pure.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -8,13 +8,24 @@ use nft::Family;
 
 use api::rules::ip::{Special, special};
 
+use super::key::PublicKey;
 use crate::rules::overlap;
+
+/// The annotation of a Node with the public key of its encrypted ways, in base64. The node writes it.
+pub const KEY_ANNOTATION: &str = "skiff.dev/wireguard-public-key";
 
 /// Another node, which has the Pods of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub address: IpAddr,
     pub range: IpNet,
+    /// With which it takes part in encrypted ways.
+    pub key: Option<PublicKey>,
+}
+
+/// The public key that a Node tells, if it is one.
+pub fn key_of(node: &Node) -> Option<PublicKey> {
+    node.metadata.annotations.as_ref()?.get(KEY_ANNOTATION)?.parse().ok()
 }
 
 /// The ranges of the node's Pods in the node's order, the first of each family.
@@ -32,12 +43,12 @@ fn range_of(node: &Node, family: Family) -> Option<IpNet> {
     ranges_of(node).into_iter().find(|range| Family::of(range.addr()) == family)
 }
 
-/// The address and the range of a family in a Node, or nothing as long as it lacks one of them.
+/// The address, the range of a family and the key in a Node, or nothing as long as it lacks one of the first two.
 pub fn peer(node: &Node, family: Family) -> Option<Peer> {
     let addresses = node.status.as_ref()?.addresses.as_deref().unwrap_or_default();
     let mut internal = addresses.iter().filter(|a| a.type_ == "InternalIP");
     let address = internal.find_map(|a| a.address.parse().ok().filter(|ip| Family::of(*ip) == family))?;
-    Some(Peer { address, range: range_of(node, family)? })
+    Some(Peer { address, range: range_of(node, family)?, key: key_of(node) })
 }
 
 /// The peers of the node `own` in the family of the cluster's range, in the order of their ranges. A node writes its own
@@ -57,7 +68,7 @@ pub fn peers(own: &Node, nodes: &[Arc<Node>], cluster: IpNet) -> BTreeMap<IpNet,
             continue;
         }
         let Some(peer) = peer(node, family) else { continue };
-        let Peer { address, range } = peer;
+        let Peer { address, range, .. } = peer;
         let belongs = cluster.contains(&range) && !taken.iter().any(|other| overlap(*other, range));
         // Addresses on one link alone are some clouds' own for IPv4, and say nothing without the link for IPv6.
         let of_a_machine = !matches!(

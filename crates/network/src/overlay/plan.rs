@@ -16,6 +16,9 @@ pub fn overhead(outer: IpAddr) -> u32 {
     if outer.is_ipv4() { 50 } else { 70 }
 }
 
+/// The same of WireGuard in either family, rounded up as it does it itself: its packets are padded to sixteen bytes.
+pub const ENCRYPTED_OVERHEAD: u32 = 80;
+
 /// How Pods of different nodes reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -26,6 +29,8 @@ pub enum Mode {
     Direct,
     /// A tunnel to each node, for networks that drop addresses which they did not give out.
     Vxlan,
+    /// Encrypted by the kernel's WireGuard, to each node.
+    Wireguard,
 }
 
 impl FromStr for Mode {
@@ -36,7 +41,8 @@ impl FromStr for Mode {
             "auto" => Ok(Mode::Auto),
             "direct" => Ok(Mode::Direct),
             "vxlan" => Ok(Mode::Vxlan),
-            _ => Err(format!("{text:?} is none of auto, direct, vxlan")),
+            "wireguard" => Ok(Mode::Wireguard),
+            _ => Err(format!("{text:?} is none of auto, direct, vxlan, wireguard")),
         }
     }
 }
@@ -47,6 +53,7 @@ impl std::fmt::Display for Mode {
             Mode::Auto => "auto",
             Mode::Direct => "direct",
             Mode::Vxlan => "vxlan",
+            Mode::Wireguard => "wireguard",
         })
     }
 }
@@ -64,7 +71,11 @@ pub struct Uplink {
 impl Uplink {
     /// The MTU of Pods: what comes out of them fits through the uplink, whichever way it takes.
     pub fn pod_mtu(&self, mode: Mode) -> u32 {
-        if mode == Mode::Direct { self.mtu } else { self.mtu.saturating_sub(overhead(self.address)) }
+        self.mtu.saturating_sub(match mode {
+            Mode::Direct => 0,
+            Mode::Auto | Mode::Vxlan => overhead(self.address),
+            Mode::Wireguard => ENCRYPTED_OVERHEAD,
+        })
     }
 }
 
@@ -84,6 +95,8 @@ impl Way {
             Mode::Auto | Mode::Direct if shares_link => Some(Way::Direct { node: peer.address }),
             // The route to the node leads to its Pods too, if those on the way know them; there is none to give here.
             Mode::Direct => None,
+            // Its ways are peers of an interface, not routes.
+            Mode::Wireguard => None,
             Mode::Auto | Mode::Vxlan => {
                 let mac = mac(peer.address);
                 let end = match peer.range {
@@ -153,8 +166,11 @@ mod tests {
     }
 
     fn peers(list: &[(&str, &str)]) -> BTreeMap<IpNet, Peer> {
-        let peer =
-            |(address, range): &(&str, &str)| Peer { address: address.parse().unwrap(), range: range.parse().unwrap() };
+        let peer = |(address, range): &(&str, &str)| Peer {
+            address: address.parse().unwrap(),
+            range: range.parse().unwrap(),
+            key: None,
+        };
         list.iter().map(peer).map(|peer| (peer.range, peer)).collect()
     }
 
@@ -176,8 +192,10 @@ mod tests {
         check("auto", &["via 192.0.2.2", far]);
         check("direct", &["via 192.0.2.2"]);
         check("vxlan", &["tunnel to 192.0.2.2, 10.244.1.1 [0a, 58, c0, 00, 02, 02]", far]);
-        assert_eq!("bridge".parse::<Mode>().unwrap_err(), "\"bridge\" is none of auto, direct, vxlan");
-        assert_eq!([Mode::Auto, Mode::Direct, Mode::Vxlan].map(|mode| uplink().pod_mtu(mode)), [1450, 1500, 1450]);
+        assert_eq!("bridge".parse::<Mode>().unwrap_err(), "\"bridge\" is none of auto, direct, vxlan, wireguard");
+        let all = [Mode::Auto, Mode::Direct, Mode::Vxlan, Mode::Wireguard];
+        assert_eq!(all.map(|mode| uplink().pod_mtu(mode)), [1450, 1500, 1450, 1420]);
+        assert_eq!(all.map(|mode| mode.to_string().parse()), all.map(Ok));
     }
 
     #[test]

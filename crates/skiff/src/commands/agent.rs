@@ -224,6 +224,9 @@ async fn start(
     progress: &Progress,
 ) -> anyhow::Result<Running> {
     let (name, addresses) = (node_name(options)?, cluster.addresses.clone());
+    if cluster.parts.network {
+        network::require(cluster.settings.pod_network)?;
+    }
     let (fail, mut failures) = mpsc::channel::<anyhow::Error>(8);
     let mut tasks = JoinSet::new();
     if let Some(renewal) = cluster.renewal.take() {
@@ -259,6 +262,7 @@ async fn start(
             cluster_cidrs: cluster.settings.cluster_cidrs.clone(),
             node_addresses: addresses.clone(),
             mode: cluster.settings.pod_network,
+            key_file: layout.wireguard_key(),
         };
         let caches = Caches::new(cluster.network_client);
         tasks.spawn(async move {

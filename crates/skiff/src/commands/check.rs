@@ -7,6 +7,8 @@ use std::{
     process::{Command, ExitCode},
 };
 
+use network::overlay::plan::Mode;
+
 use crate::{
     cis::{self, Verdict},
     flags::options,
@@ -109,6 +111,7 @@ fn machine(endpoint: Option<&str>) -> Vec<Line> {
 /// Looks at everything.
 pub fn look(options: &options::Check) -> Vec<Line> {
     let mut lines = machine(options.container_runtime_endpoint.as_deref());
+    lines.push(Line { what: "WireGuard", finding: wireguard(options.pod_network, network::require(Mode::Wireguard)) });
     let layout = Layout::new(&options.data_dir);
     // A running cluster holds these ports itself.
     if layout.holder().is_none() {
@@ -127,6 +130,8 @@ pub fn for_cluster(options: &options::Up) -> Vec<Line> {
         secure_port: options.control_plane.secure_port,
         kubelet_port: options.node.kubelet_port,
         container_runtime_endpoint: options.node.container_runtime_endpoint.clone(),
+        // Another network needs what it needs.
+        pod_network: if options.control_plane.runs("network") { options.control_plane.pod_network } else { Mode::Auto },
     })
 }
 
@@ -182,6 +187,18 @@ fn overlay() -> Finding {
     }
     let loaded = Command::new("modprobe").arg("overlay").output().is_ok_and(|o| o.status.success());
     if loaded { good("there") } else { bad("the kernel has no overlay filesystem; load or build the module `overlay`") }
+}
+
+/// A kernel without it is fit for the other modes.
+fn wireguard(mode: Mode, found: Result<(), network::LinkError>) -> Finding {
+    match found {
+        Ok(()) => good("there"),
+        Err(error) if mode == Mode::Wireguard => bad(error.to_string()),
+        Err(network::LinkError::NoWireguard) => {
+            good(format!("not there, and not needed without --pod-network={}", Mode::Wireguard))
+        }
+        Err(error) => Finding::Poor(error.to_string()),
+    }
 }
 
 /// Finds a program on the path.
@@ -261,6 +278,15 @@ mod tests {
         let taken = TcpListener::bind("0.0.0.0:0").unwrap();
         let number = taken.local_addr().unwrap().port();
         assert!(matches!(port(number, "--secure-port"), Finding::Bad(t) if t.contains("--secure-port")));
+    }
+
+    #[test]
+    fn a_kernel_without_wireguard_is_fit_unless_that_was_asked_for() {
+        let missing = || Err(network::LinkError::NoWireguard);
+        assert_eq!(wireguard(Mode::Wireguard, Ok(())), good("there"));
+        assert!(matches!(wireguard(Mode::Auto, missing()), Finding::Good(t) if t.contains("not there")));
+        let Finding::Bad(why) = wireguard(Mode::Wireguard, missing()) else { panic!("taken for fit") };
+        assert!(why.contains("modprobe wireguard") && why.contains("--pod-network"), "{why}");
     }
 
     #[test]

@@ -235,7 +235,8 @@ pub struct ControlPlane {
     #[arg(long, default_value = "10.244.0.0/16", value_parser = ranges::of_pods)]
     pub cluster_cidr: Ranges,
     /// How Pods of different nodes reach each other: `direct` routes between nodes on one link, a `vxlan` tunnel, or `auto`, which
-    /// takes the tunnel to nodes that are further away. Networks that drop addresses they did not give out (most clouds) need `vxlan`
+    /// takes the tunnel to nodes that are further away. Networks that drop addresses they did not give out (most clouds) need `vxlan`.
+    /// With `wireguard` all that Pods of different nodes send each other is encrypted
     #[arg(long, default_value_t, value_name = "MODE")]
     pub pod_network: network::overlay::plan::Mode,
     /// The cluster's DNS domain
@@ -515,6 +516,9 @@ pub struct Check {
     /// A container engine that is there already
     #[arg(long, value_name = "SOCKET", value_parser = value::socket)]
     pub container_runtime_endpoint: Option<String>,
+    /// How Pods of different nodes are to reach each other
+    #[arg(long, default_value_t, value_name = "MODE")]
+    pub pod_network: network::overlay::plan::Mode,
 }
 
 #[derive(Subcommand, Clone, Debug)]
