@@ -7,12 +7,15 @@ FOLDERS=("$FRONT" "$BACK")
 
 # serve FOLDER PORT: a control plane, whose process is in $LAST.
 serve() {
-    started "$WORK/$2.log" "$SKIFF" server --data-dir "$1" --secure-port "$2" --enable-aggregator-routing
+    started "$WORK/$2.log" "$SKIFF" server --data-dir "$1" --secure-port "$2" --enable-aggregator-routing \
+        --tls-san back.kube-system.svc
     until_true 30 answers "$1"
 }
 answers() { HOME=$WORK "$KUBECTL" --kubeconfig "$1/admin.kubeconfig" get --raw /readyz; }
 back() { HOME=$WORK "$KUBECTL" --kubeconfig "$BACK/admin.kubeconfig" "$@"; }
 
+# The authorities that this machine believes: they count where an APIService names none.
+export SSL_CERT_FILE=$FRONT/pki/ca.crt
 serve "$FRONT" "$PORT"
 # The other one trusts what this one trusts, the front proxy's certificate among it.
 serve "$BACK" "$BACK_PORT"
@@ -61,11 +64,23 @@ spec:
   groupPriorityMinimum: 100
   versionPriority: 1
   service: {name: back, namespace: kube-system}
-  insecureSkipTLSVerify: true
+  caBundle: $(base64 -w0 "$BACK/pki/ca.crt")
 YAML
 k wait --for=condition=Available apiservice/v1.ext.example.com --timeout=30s >/dev/null
 until_true 20 has "how large it is" k explain widgets.spec
 has "ext.example.com/v1" k api-resources --api-group=ext.example.com
+
+step "its APIService stands among those of local groups"
+columns() { k get apiservices | sed -E 's/ +[^ ]+$//; s/ +/ /g'; }
+for row in "v1. Local True" "v1.apps Local True" "v1.ext.example.com kube-system/back True"; do
+    has "$row" columns
+done
+[ "$(k get apiservices v1. v1.apps -o jsonpath='{range .items[*]}{.spec.groupPriorityMinimum}/{.spec.versionPriority} {end}')" = "18000/1 17800/15 " ] ||
+    fail "local groups have other priorities than upstream's"
+
+step "without a bundle the machine's authorities are believed"
+k patch apiservice v1.ext.example.com --type=merge -p '{"spec": {"caBundle": null}}' >/dev/null
+k get widgets -A >/dev/null
 
 step "a quota counts objects of the other server, and counts again when they go"
 k create namespace shared >/dev/null
@@ -74,10 +89,13 @@ k -n shared create quota q --hard=count/widgets.ext.example.com=5 >/dev/null
 used() { k -n shared get quota q -o 'jsonpath={.status.used.count/widgets\.ext\.example\.com}'; }
 widget() { echo '{"apiVersion": "ext.example.com/v1", "kind": "Widget", "metadata": {"name": "'"$1"'"'"${2:-}"'}, "spec": {"size": 1}}'; }
 until_true 30 has 0 used
+started "$WORK/watch" env HOME="$WORK" "$KUBECTL" -n shared get widgets --watch --output-watch-events
 for name in a b c; do widget $name | k -n shared create -f - >/dev/null; done
 until_true 30 has 3 used
 k -n shared delete widget b >/dev/null
 until_true 30 has 2 used
+until_true 30 grep -q 'DELETED *b' "$WORK/watch"
+for name in a b c; do grep -q "ADDED *$name" "$WORK/watch" || fail "the watch did not tell of $name: $(cat "$WORK/watch")"; done
 
 step "an owner on the other server, and a dependent on this one"
 uid=$(k -n shared get widget a -o jsonpath='{.metadata.uid}')
@@ -96,6 +114,7 @@ until_true 30 has 1 used
 step "without the other server its group is unavailable, and everything else goes on"
 ended "$behind"
 until_true 30 has False k get apiservice v1.ext.example.com -o 'jsonpath={.status.conditions[?(@.type=="Available")].status}'
+has "v1.ext.example.com kube-system/back False (" columns
 refused "unable to handle the request" k -n shared get --raw /apis/ext.example.com/v1/namespaces/shared/widgets
 k -n shared create configmap more >/dev/null
 has 1 used

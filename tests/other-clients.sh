@@ -7,13 +7,7 @@ HERE=$(cd "$(dirname "$0")" && pwd)/other-clients
 CACHE=${SKIFF_TEST_CACHE:-/var/cache/skiff-ci}
 FOLDERS=("$WORK/data")
 
-# Both are fetched once. Later versions of JavaScript's need a newer Node.js than Debian's.
-python() {
-    [ -x "$CACHE/python-client/bin/python" ] || {
-        rm -rf "$CACHE/python-client"
-        python3 -m venv "$CACHE/python-client" && "$CACHE/python-client/bin/pip" install --quiet kubernetes || return 1
-    }
-}
+# It is fetched once. Later versions need a newer Node.js than Debian's.
 javascript() {
     [ -e "$CACHE/node-client/complete" ] || {
         mkdir -p "$CACHE/node-client"
@@ -27,8 +21,8 @@ started "$WORK/log" "$SKIFF" server --data-dir "$WORK/data" --bind-address 127.0
 until_true 60 k get --raw /readyz
 
 step "Python"
-if python; then
-    "$CACHE/python-client/bin/python" "$HERE/walk.py"
+if python=$("$(dirname "$0")/python-client.sh"); then
+    "$python" "$HERE/walk.py"
 else
     echo "SKIPPED: Python's client could not be fetched"
 fi

@@ -57,11 +57,39 @@ metadata: {name: "cat-${protocol,,}"}
 spec:
   restartPolicy: Never
   terminationGracePeriodSeconds: 1
-  containers: [{name: c, image: "skiff.local/busybox:1", stdin: true, stdinOnce: true, command: [md5sum]}]
+  containers: [{name: c, image: "skiff.local/busybox:1", stdin: true, stdinOnce: true, command: [sh, -c, "tee /tmp/in; md5sum </tmp/in >&2"]}]
 YAML
     k wait --for=condition=Ready "pod/cat-${protocol,,}" --timeout=60s >/dev/null
-    over $protocol "$KUBECTL" attach -i "cat-${protocol,,}" <"$WORK/data" >"$WORK/got" 2>/dev/null || true
-    until_true 30 has "$SUM" k logs "cat-${protocol,,}"
+    over $protocol "$KUBECTL" attach -i "cat-${protocol,,}" <"$WORK/data" >"$WORK/got" 2>"$WORK/said" || true
+    same attach "$WORK/got"
+    grep -q "$SUM" "$WORK/said" || fail "attach: what came up is not what was sent: $(cat "$WORK/said")"
+
+    step "a terminal over $protocol follows its window"
+    over $protocol python3 - "$KUBECTL" exec -it web -- sh -c 'while :; do stty size; sleep 0.1; done' <<'PYTHON'
+import fcntl, os, pty, struct, sys, termios
+def sized(terminal, rows, columns):
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+pid, terminal = pty.fork()
+if pid == 0:
+    sized(0, 41, 101)
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b""
+def until(text):
+    global seen
+    while text not in seen:
+        seen += os.read(terminal, 4096)
+until(b"41 101")
+sized(terminal, 50, 120)
+until(b"50 120")
+os.write(terminal, b"\x03")
+try:
+    while os.read(terminal, 4096):
+        pass
+except OSError:
+    pass
+code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+assert code == 130, code
+PYTHON
 
     step "port-forward over $protocol, both ways"
     started "$WORK/forward.log" env HOME="$WORK" KUBECTL_PORT_FORWARD_WEBSOCKETS="$([ $protocol = SPDY ] && echo false || echo true)" \
@@ -84,6 +112,13 @@ k run lines --image=skiff.local/busybox:1 --restart=Never -- sh -c 'wget -qO- "h
 k wait --for=jsonpath='{.status.phase}'=Succeeded pod/lines --timeout=90s >/dev/null
 k logs lines >"$WORK/got"
 cmp "$WORK/lines" "$WORK/got" || fail "logs: $(stat -c %s "$WORK/got") bytes of $(stat -c %s "$WORK/lines")"
+
+step "Python's client: exec, port-forward, log and watch over its WebSockets"
+if python=$("$(dirname "$0")/python-client.sh"); then
+    "$python" "$(dirname "$0")/other-clients/streams.py" "$WORK/data"
+else
+    echo "SKIPPED: Python's client could not be fetched"
+fi
 
 step "proxies of Pods and Services, both ways"
 started "$WORK/proxy.log" env HOME="$WORK" "$KUBECTL" proxy --port=18082

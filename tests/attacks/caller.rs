@@ -1,6 +1,11 @@
 //! One client: a credential, requests over HTTP/1.1 or HTTP/2, and raw connections for what no library sends.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, header};
@@ -62,6 +67,12 @@ impl Caller {
     pub fn new(port: u16, authority: &str) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         Caller { address, authority: authority.to_owned(), credential: None, token: None }
+    }
+
+    /// Reaches the server at another address of this machine, from which it comes then too.
+    pub fn at(mut self, address: IpAddr) -> Self {
+        self.address.set_ip(address);
+        self
     }
 
     pub fn bearer(mut self, token: &str) -> Self {

@@ -23,6 +23,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use json::json;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
@@ -30,7 +31,7 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use crate::{caller::Caller, server::Server};
+use crate::{caller::Caller, passing::own_address, server::Server};
 
 /// The growth of a server's memory that an attack may cause.
 const GROWTH: u64 = 160 << 20;
@@ -389,6 +390,47 @@ async fn connections_that_say_nothing_end_and_leave_room() {
     assert!((1..=20).contains(&said), "{said} lines");
     let grown = server.memory("VmRSS").saturating_sub(before);
     assert!(grown < GROWTH, "{grown} bytes more");
+}
+
+/// One machine opens as many as it can and keeps them, each with a request behind it.
+#[tokio::test]
+async fn ten_thousand_idle_connections_are_one_sources_part() {
+    const ATTEMPTS: usize = 10_000;
+    let Some(address) = own_address() else {
+        eprintln!("SKIPPED: this machine has no address but loopback, so that there is no second source");
+        return;
+    };
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let server = Server::with(&["--bind-address=0.0.0.0", &format!("--tls-san={address}")]).await;
+    let (mallory, bystander) = (server.nobody(), server.nobody().at(address));
+    bystander.get("/healthz").await.expect(200);
+    let before = server.memory("VmRSS");
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    for attempt in 0..ATTEMPTS {
+        let opened = async {
+            let mut stream = mallory.connect("http/1.1").await?;
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").await?;
+            let mut beginning = [0; 12];
+            stream.read_exact(&mut beginning).await?;
+            assert_eq!(&beginning, b"HTTP/1.1 200");
+            io::Result::Ok(stream)
+        };
+        match opened.await {
+            Ok(stream) => kept.push(stream),
+            Err(_) => refused += 1,
+        }
+        if attempt % 1000 == 0 {
+            bystander.get("/healthz").await.expect(200);
+        }
+    }
+    assert!(kept.len() >= 8 && refused > ATTEMPTS / 2, "{} kept, {refused} refused", kept.len());
+    bystander.get("/healthz").await.expect(200);
+    let grown = server.memory("VmRSS").saturating_sub(before);
+    assert!(grown < GROWTH, "{grown} bytes more for {} connections", kept.len());
+    // A place that is given back is another's.
+    drop(kept);
+    until("room again", || async { mallory.connect("http/1.1").await.is_ok() }).await;
 }
 
 #[tokio::test]

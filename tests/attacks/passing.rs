@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::{caller::Caller, server::Server};
 
 /// An address of this machine that a Pod could have: none on loopback. (Connecting a UDP socket sends nothing.)
-fn own_address() -> Option<IpAddr> {
+pub fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
@@ -71,6 +71,66 @@ async fn credentials_do_not_travel_on() {
     let headers = [("impersonate-user", "jane"), ("impersonate-group", "people")];
     let head = server.admin().send("GET", &path, &headers, "").await.expect(200).text().to_lowercase();
     assert!(!head.contains("impersonate") && !head.contains("jane"), "{head}");
+}
+
+/// A WebSocket of a Pod's own is passed on as it is, through the Pod and through its Service; what comes behind the handshake is
+/// the two ends' business.
+#[tokio::test]
+async fn websockets_of_pods_pass_both_ways() {
+    let Some(address) = own_address() else {
+        eprintln!("SKIPPED: this machine has no address but loopback, where no Pod may be");
+        return;
+    };
+    let server = Server::start().await;
+    let listener = TcpListener::bind((address, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(socket.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap().to_lowercase();
+                assert!(head.contains("upgrade: websocket\r\n") && head.contains("sec-websocket-key: k\r\n"), "{head}");
+                let accepted = b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n";
+                socket.write_all(accepted).await.unwrap();
+                // Until the client has said all, then everything goes back.
+                let mut said = Vec::new();
+                socket.read_to_end(&mut said).await.unwrap();
+                socket.write_all(&said).await.unwrap();
+            });
+        }
+    });
+    let admin = server.admin();
+    pod(&admin, "p", &address.to_string()).await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"ports": [{"port": 80, "targetPort": port}]}});
+    admin.create("/api/v1/namespaces/default/services", &service).await.expect(201);
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}},
+        "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}], "ports": [{"name": "", "port": port}]});
+    admin.create("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.expect(201);
+    for place in [format!("pods/p:{port}"), "services/s:80".to_owned()] {
+        let mut stream = admin.connect("http/1.1").await.unwrap();
+        let head = format!(
+            "GET /api/v1/namespaces/default/{place}/proxy/ws HTTP/1.1\r\nhost: a\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+             sec-websocket-version: 13\r\nsec-websocket-key: k\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(stream.read_u8().await.unwrap());
+        }
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{place}: {answer}");
+        let sent: Vec<u8> = (0..1 << 20).map(|n: u32| n as u8).collect();
+        stream.write_all(&sent).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut back = Vec::new();
+        stream.read_to_end(&mut back).await.unwrap();
+        assert!(back == sent, "{place}: {} bytes of {}", back.len(), sent.len());
+    }
 }
 
 #[tokio::test]

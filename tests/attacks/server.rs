@@ -63,8 +63,11 @@ impl Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let data = folder.path().join("data");
         let log = fs::File::create(folder.path().join("log")).unwrap();
+        let here = (!flags.iter().any(|flag| flag.starts_with("--bind-address"))).then_some("--bind-address=127.0.0.1");
         let process = command
-            .args(["server", "--bind-address", "127.0.0.1", "--disable=scheduler,dns", "--secure-port"])
+            .arg("server")
+            .args(here)
+            .args(["--disable=scheduler,dns", "--secure-port"])
             .arg(port.to_string())
             .arg("--data-dir")
             .arg(&data)

@@ -3,6 +3,7 @@
 import json
 import threading
 
+import websocket
 from kubernetes import client, config, dynamic, watch
 from kubernetes.client.rest import ApiException
 
@@ -38,6 +39,21 @@ core.patch_namespaced_config_map("a", namespace, {"data": {"k": "2"}})
 core.delete_namespaced_config_map("a", namespace)
 follower.join()
 equal(events, ["MODIFIED", "DELETED"])
+
+# The same in messages, as browsers have it: one for each event, until the time is over.
+settings = client.Configuration.get_default_copy()
+tls = {"ca_certs": settings.ssl_ca_cert, "certfile": settings.cert_file, "keyfile": settings.key_file}
+path = f"/api/v1/namespaces/{namespace}/configmaps?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Da&resourceVersion={since}"
+connection = websocket.create_connection(settings.host.replace("https:", "wss:") + path, sslopt=tls, origin="https://a.example", timeout=60)
+events = []
+while (received := connection.recv_data())[0] == websocket.ABNF.OPCODE_TEXT:
+    events.append(json.loads(received[1])["type"])
+equal((events, received[0]), (["MODIFIED", "DELETED"], websocket.ABNF.OPCODE_CLOSE))
+try:
+    websocket.create_connection(settings.host.replace("https:", "wss:") + path, sslopt=tls, suppress_origin=True, timeout=60)
+    raise AssertionError("a watch without an origin was begun")
+except websocket.WebSocketBadStatusException as refusal:
+    equal(refusal.status_code, 403)
 
 try:
     container = {"name": "c", "ports": [{"containerPort": 0}]}

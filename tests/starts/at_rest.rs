@@ -3,14 +3,14 @@
 
 use std::{
     fs,
-    net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
-use crate::skiff::{PATIENCE, Server, command, free_port, refused, text};
+use crate::{
+    etcd::Etcd,
+    skiff::{Server, command, free_port, refused, text},
+};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 /// In base64 and plain.
@@ -158,50 +158,12 @@ fn keys_are_rotated_while_the_server_runs_or_not() {
     server.stop();
 }
 
-/// An etcd, gone when this is dropped.
-struct Etcd {
-    process: Child,
-    url: String,
-}
-
-impl Etcd {
-    fn start(folder: &Path) -> Option<Etcd> {
-        let [url, peer] = [(); 2].map(|()| format!("http://127.0.0.1:{}", free_port()));
-        let started = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(folder)
-            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        if started.is_err() {
-            eprintln!("SKIPPED: no etcd on the path (Debian: etcd-server)");
-        }
-        let etcd = Etcd { process: started.ok()?, url };
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(etcd.url.trim_start_matches("http://")).is_err() {
-            assert!(Instant::now() < deadline, "etcd does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Some(etcd)
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 #[test]
 fn secrets_in_etcd_are_encrypted_and_rewritten_beside_servers() {
     let folder = tempfile::tempdir().unwrap();
     let (data, log, file) = (folder.path().join("data"), folder.path().join("log"), folder.path().join("keys.yaml"));
     let kept = folder.path().join("etcd");
-    let Some(etcd) = Etcd::start(&kept) else { return };
+    let Some(etcd) = Etcd::start(&kept, None) else { return };
     let (given, servers) = (text(&file), format!("--etcd-servers={}", etcd.url));
     let flags = [servers.as_str(), "--encryption-provider-config", &given];
     let follows = [&flags[..], &["--encryption-provider-config-automatic-reload"]].concat();

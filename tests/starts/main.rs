@@ -4,6 +4,7 @@
 
 mod at_rest;
 mod benchmark;
+mod etcd;
 mod files;
 mod flags;
 mod looking_in;

@@ -57,7 +57,11 @@ impl Server {
 
     /// The same with more flags; scheduler and DNS are left out where no other part is.
     pub fn start_with(data: &Path, log: &Path, more: &[&str]) -> Server {
-        let port = free_port();
+        Self::start_at(free_port(), data, log, more)
+    }
+
+    /// The same at a port that an earlier one had.
+    pub fn start_at(port: u16, data: &Path, log: &Path, more: &[&str]) -> Server {
         let (data, number) = (text(data), port.to_string());
         let process = command(&["server", "--bind-address=127.0.0.1", "--advertise-address=10.255.0.1"])
             .args(["--data-dir", &data, "--secure-port", &number])
@@ -117,10 +121,26 @@ impl Server {
         let mut answer = Vec::new();
         // A server that ends the connection without a farewell has said all the same.
         let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let code = answer.split(' ').nth(1).and_then(|c| c.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"));
-        (code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap_or(answer.len());
+        let (head, body) = (String::from_utf8_lossy(&answer[..end]), answer.get(end + 4..).unwrap_or_default());
+        let code = head.split(' ').nth(1).and_then(|c| c.parse().ok()).unwrap_or_else(|| panic!("{head:?}"));
+        let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        let body = if is_chunked { whole(body) } else { body.to_owned() };
+        (code, String::from_utf8_lossy(&body).into_owned())
     }
+}
+
+/// A body that came in chunks, each behind a line with its length.
+fn whole(mut chunked: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Some(end) = chunked.windows(2).position(|two| two == b"\r\n")
+        && let Ok(length @ 1..) = usize::from_str_radix(&String::from_utf8_lossy(&chunked[..end]), 16)
+        && chunked.len() >= end + length + 4
+    {
+        body.extend_from_slice(&chunked[end + 2..][..length]);
+        chunked = &chunked[end + length + 4..];
+    }
+    body
 }
 
 impl Drop for Server {

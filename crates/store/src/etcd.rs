@@ -2,11 +2,13 @@
 //!
 //! Commits are transactions that compare the keys' revisions. A time to live is a lease, which keys written within
 //! a short while share. Every watch has a stream of its own, so that a cut connection ends it with an error; whoever
-//! watches starts again from the last revision it saw.
+//! watches starts again from the last revision it saw. One member of the cluster is asked until it fails ([`members`]).
 //!
 //! Progress marks on request are only exact from etcd 3.4.31 and 3.5.13 on (before that, a mark could overtake
 //! events). A server works over the [`watch_cache`], which takes none of older ones.
 
+mod compaction;
+mod members;
 pub mod watch_cache;
 mod words;
 
@@ -22,28 +24,35 @@ use std::{
 use bytes::Bytes;
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, Identity, KeyValue, KvClient,
-    PutOptions, ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchClient, WatchOptions, WatchRequestSender,
-    WatchResponse, WatchResponseStream,
+    PutOptions, ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchRequestSender, WatchResponse,
+    WatchResponseStream,
 };
-use futures::{future::BoxFuture, stream};
+use futures::{
+    future::{BoxFuture, pending},
+    stream,
+};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
+use self::{
+    members::{CONNECT_TIMEOUT, Members},
+    words::Fault,
+};
 use crate::{
     Batch, Change, Commit, Entry, Event, Expect, Page, REPEATED, Range, Refused, Result, Revision, Store, StoreError,
     Watch, prefix_end, repeated,
 };
 
-/// How long connecting may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long one call may take: whoever waits for it is told soon.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a member is waited for while there are others to ask.
+const MEMBER_TIMEOUT: Duration = Duration::from_secs(1);
 /// etcd's own limit for a request, unless its operator raised it.
 const REQUEST_LIMIT: usize = 1_572_864;
 /// Keys whose time to live differs by up to this share of it, and by a minute at most, share a lease.
 const LEASE_REUSE_PERCENT: u64 = 5;
 const LEASE_REUSE_SECONDS: u64 = 60;
 const LEASE_KEYS: u32 = 1000;
-const SILENT: &str = "it does not answer in time; check the address, and whether a firewall is in between";
 
 /// Where the cluster is and how to reach it.
 #[derive(Debug, Clone, Default)]
@@ -56,12 +65,15 @@ pub struct Options {
     pub ca: Option<Vec<u8>>,
     /// PEM certificate and key of the client.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// How often a server over the cluster has it forget its history; `None` leaves that to others.
+    pub compaction: Option<Duration>,
 }
 
 /// A connection to a cluster.
 pub struct Etcd {
-    client: Client,
+    members: Members,
     prefix: String,
+    compaction: Option<Duration>,
     leases: tokio::sync::Mutex<HashMap<u32, Lease>>,
     watches: Arc<Watches>,
     exact_progress: bool,
@@ -100,24 +112,18 @@ impl Etcd {
             }
             connect = connect.with_tls(tls);
         }
-        let names = options.endpoints.join(", ");
-        let unusable = |error: etcd_client::Error| {
-            StoreError::Unavailable(format!("etcd at {names} cannot be used: {}", words::plain_at_first(&error)))
-        };
-        let mut client = Client::connect(&options.endpoints, Some(connect)).await.map_err(unusable)?;
-        let status = clock::timeout(CONNECT_TIMEOUT, client.status()).await;
-        let silent = |_| StoreError::Unavailable(format!("etcd at {names} cannot be used: {SILENT}"));
-        let status = status.map_err(silent)?.map_err(unusable)?;
-        let exact_progress = has_exact_progress(status.version());
+        let (members, versions) = Members::connect(&options.endpoints, &connect).await?;
+        let exact_progress = versions.iter().all(|version| has_exact_progress(version));
         if !exact_progress {
             tracing::info!(
-                version = status.version(),
+                version = versions.join(", "),
                 "this etcd's progress marks are not exact, so keys are written instead; 3.4.31, 3.5.13 and newer ones need none"
             );
         }
         Ok(Etcd {
-            client,
+            members,
             prefix: options.prefix,
+            compaction: options.compaction,
             leases: tokio::sync::Mutex::default(),
             watches: Arc::default(),
             exact_progress,
@@ -130,10 +136,6 @@ impl Etcd {
         self.exact_progress
     }
 
-    fn kv(&self) -> KvClient {
-        self.client.kv_client().max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX)
-    }
-
     fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
@@ -142,44 +144,74 @@ impl Etcd {
         to_entry(kv, self.prefix.len())
     }
 
-    /// Waits for a call, and says its failures in the store's words.
-    async fn call<T>(
-        &self,
-        call: impl Future<Output = std::result::Result<T, etcd_client::Error>>,
-        revision: Option<Revision>,
-    ) -> Result<T> {
-        let failed = match clock::timeout(CALL_TIMEOUT, call).await {
-            Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => error,
-            Err(_) => return Err(StoreError::Unavailable("etcd did not answer in time".to_owned())),
-        };
-        let text = words::plain(&failed);
+    /// Asks a member, and the next ones where that cannot do harm; says failures in the store's words. `revision` is what
+    /// the call is about.
+    async fn call<T, F>(&self, repeats: Repeats, revision: Option<Revision>, ask: impl Fn(&Client) -> F) -> Result<T>
+    where
+        F: Future<Output = std::result::Result<T, etcd_client::Error>>,
+    {
+        let until = clock::Instant::now() + CALL_TIMEOUT;
+        let mut left = self.members.count();
+        loop {
+            left -= 1;
+            let (turn, member) = self.members.now();
+            let rest = until.duration_since(clock::Instant::now());
+            let patience = if left > 0 && repeats == Repeats::Always { rest.min(MEMBER_TIMEOUT) } else { rest };
+            let (fault, error) = match clock::timeout(patience, ask(member)).await {
+                Ok(Ok(done)) => {
+                    self.members.answered(turn);
+                    return Ok(done);
+                }
+                Ok(Err(error)) => (words::fault(&error), self.refusal(&words::plain(&error), revision)),
+                Err(_) => (Fault::Unclear, StoreError::Unavailable("etcd did not answer in time".to_owned())),
+            };
+            if fault == Fault::Answered {
+                return Err(error);
+            }
+            self.members.failed(turn);
+            let again = fault == Fault::Unreached || repeats == Repeats::Always;
+            if left == 0 || !again {
+                return Err(error);
+            }
+        }
+    }
+
+    /// The error that a call's failure is, by what etcd says.
+    fn refusal(&self, text: &str, revision: Option<Revision>) -> StoreError {
         let requested = revision.unwrap_or(0);
         if text.contains("required revision has been compacted") {
             let oldest = self.compacted.fetch_max(requested + 1, Ordering::Relaxed).max(requested + 1);
-            return Err(StoreError::Compacted { requested, oldest });
-        }
-        if text.contains("required revision is a future revision") {
-            return Err(StoreError::Future { requested, newest: self.newest().await? });
-        }
-        Err(if text.contains("database space exceeded") {
+            StoreError::Compacted { requested, oldest }
+        } else if text.contains("required revision is a future revision") {
+            StoreError::Future { requested, newest: 0 }
+        } else if text.contains("database space exceeded") {
             StoreError::Full(
                 "etcd's database space is exceeded; compact and defragment it, or raise its quota".to_owned(),
             )
         } else {
             StoreError::Unavailable(format!("etcd: {text}"))
-        })
+        }
+    }
+
+    /// A revision in the future is told with the newest one, for which etcd has to be asked.
+    async fn dated(&self, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Future { requested, .. } => match self.newest().await {
+                Ok(newest) => StoreError::Future { requested, newest },
+                Err(error) => error,
+            },
+            other => other,
+        }
     }
 
     async fn newest(&self) -> Result<Revision> {
-        let mut kv = self.kv();
-        let call = kv.get(self.key("/"), Some(GetOptions::new().with_count_only()));
-        let answer = clock::timeout(CALL_TIMEOUT, call).await;
-        match answer {
-            Ok(Ok(answer)) => Ok(revision_of(answer.header())),
-            Ok(Err(error)) => Err(StoreError::Unavailable(format!("etcd: {}", words::plain(&error)))),
-            Err(_) => Err(StoreError::Unavailable("etcd did not answer in time".to_owned())),
-        }
+        let key = self.key("/");
+        let ask = |member: &Client| {
+            let (mut kv, key) = (kv(member), key.clone());
+            async move { kv.get(key, Some(GetOptions::new().with_count_only())).await }
+        };
+        let answer = self.call(Repeats::Always, None, ask).await?;
+        Ok(revision_of(answer.header()))
     }
 
     /// A lease that lasts at least so long.
@@ -191,9 +223,13 @@ impl Etcd {
             return Ok(lease.id);
         }
         let shared = (u64::from(ttl_seconds) * LEASE_REUSE_PERCENT / 100).min(LEASE_REUSE_SECONDS);
-        let mut client = self.client.lease_client();
         let seconds = i64::from(ttl_seconds) + shared.cast_signed();
-        let id = self.call(client.grant(seconds, None), None).await?.id();
+        // One that was granted and never heard of ends by itself.
+        let grant = |member: &Client| {
+            let mut client = member.lease_client();
+            async move { client.grant(seconds, None).await }
+        };
+        let id = self.call(Repeats::Always, None, grant).await?.id();
         leases.retain(|_, lease| lease.until > now);
         leases.insert(ttl_seconds, Lease { id, until: now + Duration::from_secs(shared), keys: 1 });
         Ok(id)
@@ -217,7 +253,11 @@ impl Etcd {
                 if value.len() > REQUEST_LIMIT {
                     return Err(StoreError::TooLarge { bytes: value.len(), limit: REQUEST_LIMIT });
                 }
-                let mut options = PutOptions::new().with_prev_key();
+                let mut options = PutOptions::new();
+                // A key that must be absent has none.
+                if commit.expect != Expect::Absent {
+                    options = options.with_prev_key();
+                }
                 if let Some(ttl) = ttl_seconds {
                     options = options.with_lease(self.lease(*ttl).await?);
                 }
@@ -245,8 +285,11 @@ impl Etcd {
             reads.push(TxnOp::get(self.key(&commit.key), None));
         }
         let txn = Txn::new().when(compares).and_then(operations).or_else(reads);
-        let mut kv = self.kv();
-        let answer = self.call(kv.txn(txn), None).await.map_err(refused(0))?;
+        let ask = |member: &Client| {
+            let (mut kv, txn) = (kv(member), txn.clone());
+            async move { kv.txn(txn).await }
+        };
+        let answer = self.call(Repeats::Unsent, None, ask).await.map_err(refused(0))?;
         let revision = revision_of(answer.header());
         let unfit = || StoreError::Unavailable("etcd's answer does not fit the transaction".to_owned());
         let mut done = Vec::with_capacity(commits.len());
@@ -280,10 +323,19 @@ impl Etcd {
         if let Some(after) = after {
             options = options.with_start_revision((after + 1).cast_signed());
         }
-        let mut client: WatchClient = self.client.watch_client().max_decoding_message_size(usize::MAX);
-        let opened = self.call(client.watch(start, Some(options)), after).await?;
-        let (sender, mut responses) = opened.split();
-        let created = self.call(responses.message(), after).await?;
+        let mut moves = (self.members.count() > 1).then(|| self.members.moves());
+        let ask = |member: &Client| {
+            let mut client = member.watch_client().max_decoding_message_size(usize::MAX);
+            let (start, options) = (start.clone(), options.clone());
+            async move {
+                let (sender, mut responses) = client.watch(start, Some(options)).await?.split();
+                let created = responses.message().await?;
+                Ok::<_, etcd_client::Error>((sender, responses, created))
+            }
+        };
+        let (sender, responses, created) = self.call(Repeats::Always, after, ask).await?;
+        // Moves until here have led to the member that answered.
+        moves.iter_mut().for_each(watch::Receiver::mark_unchanged);
         let Some(created) = created.filter(WatchResponse::created) else {
             return Err(StoreError::Unavailable("etcd did not open the watch".to_owned()));
         };
@@ -291,6 +343,7 @@ impl Etcd {
         self.watches.open.lock().insert(id, Arc::new(tokio::sync::Mutex::new(sender)));
         let open = OpenWatch {
             responses,
+            moves,
             watches: self.watches.clone(),
             id,
             cut: self.prefix.len(),
@@ -305,6 +358,8 @@ impl Etcd {
 /// The receiving end of a watch.
 struct OpenWatch {
     responses: WatchResponseStream,
+    /// Tells when another member is asked: this one's events may never come. `None` where there is no other.
+    moves: Option<watch::Receiver<usize>>,
     watches: Arc<Watches>,
     id: u64,
     /// The length of the prefix that keys lose.
@@ -332,7 +387,17 @@ impl OpenWatch {
 
     async fn receive(&mut self) -> Result<Batch> {
         loop {
-            let response = match self.responses.message().await {
+            let moved = async {
+                match &mut self.moves {
+                    Some(moves) => drop(moves.changed().await),
+                    None => pending().await,
+                }
+            };
+            let received = tokio::select! {
+                received = self.responses.message() => received,
+                () = moved => return Err(StoreError::Unavailable("etcd: another member is asked now".to_owned())),
+            };
+            let response = match received {
                 Ok(Some(response)) => response,
                 Ok(None) => return Err(StoreError::Unavailable("etcd ended the watch".to_owned())),
                 Err(error) => return Err(StoreError::Unavailable(format!("etcd: {}", words::plain(&error)))),
@@ -371,6 +436,19 @@ impl OpenWatch {
     }
 }
 
+/// Whether a call may be made again at another member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeats {
+    /// Whatever became of it.
+    Always,
+    /// If it did not get to the first: a write that was made is not to be made again.
+    Unsent,
+}
+
+fn kv(member: &Client) -> KvClient {
+    member.kv_client().max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX)
+}
+
 fn to_key(key: &[u8], cut: usize) -> Arc<str> {
     String::from_utf8_lossy(key.get(cut..).unwrap_or_default()).into()
 }
@@ -399,8 +477,12 @@ fn has_exact_progress(version: &str) -> bool {
 impl Store for Etcd {
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
         Box::pin(async move {
-            let mut kv = self.kv();
-            let mut answer = self.call(kv.get(self.key(key), None), None).await?;
+            let key = self.key(key);
+            let ask = |member: &Client| {
+                let (mut kv, key) = (kv(member), key.clone());
+                async move { kv.get(key, None).await }
+            };
+            let mut answer = self.call(Repeats::Always, None, ask).await?;
             let revision = revision_of(answer.header());
             Ok((answer.take_kvs().pop().map(|kv| self.entry(kv)), revision))
         })
@@ -412,8 +494,15 @@ impl Store for Etcd {
             if let Some(revision) = range.revision {
                 options = options.with_revision(revision.cast_signed());
             }
-            let mut kv = self.kv();
-            let mut answer = self.call(kv.get(self.key(&range.start), Some(options)), range.revision).await?;
+            let start = self.key(&range.start);
+            let ask = |member: &Client| {
+                let (mut kv, start, options) = (kv(member), start.clone(), options.clone());
+                async move { kv.get(start, Some(options)).await }
+            };
+            let mut answer = match self.call(Repeats::Always, range.revision, ask).await {
+                Ok(answer) => answer,
+                Err(error) => return Err(self.dated(error).await),
+            };
             let revision = range.revision.unwrap_or_else(|| revision_of(answer.header()));
             let count = usize::try_from(answer.count()).unwrap_or(0);
             let entries: Vec<Entry> = answer.take_kvs().into_iter().map(|kv| self.entry(kv)).collect();
@@ -439,14 +528,17 @@ impl Store for Etcd {
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let mut kv = self.kv();
-            match self.call(kv.compact(revision.cast_signed(), None), Some(revision)).await {
+            let ask = |member: &Client| {
+                let mut kv = kv(member);
+                async move { kv.compact(revision.cast_signed(), None).await }
+            };
+            match self.call(Repeats::Always, Some(revision), ask).await {
                 // Another server was here first.
                 Ok(_) | Err(StoreError::Compacted { .. }) => {
                     self.compacted.fetch_max(revision, Ordering::Relaxed);
                     Ok(())
                 }
-                Err(error) => Err(error),
+                Err(error) => Err(self.dated(error).await),
             }
         })
     }

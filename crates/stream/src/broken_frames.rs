@@ -6,6 +6,7 @@ use fuzz::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use crate::{
+    one_way,
     spdy::{Connection, Side},
     websocket::{Streams, carry, translate},
 };
@@ -148,6 +149,21 @@ fn websocket_tunnel() {
             };
             let (back, (), ()) = tokio::join!(send(raw, input), carry(near, far), reading);
             format!("{back} back, {} carried", carried.len())
+        })
+    });
+}
+
+#[test]
+fn websocket_of_a_listener() {
+    let runtime = runtime();
+    let target = Target { name: "listener", seeds: websocket_seeds(), words: &[], found: found() };
+    fuzz::run(&target, |input| {
+        in_time(&runtime, async {
+            let (raw, near) = duplex(ROOM);
+            let told = futures::stream::iter([one_way::text(bytes::Bytes::from_static(b"told"))]);
+            let session = one_way::tell(near, futures::StreamExt::chain(told, futures::stream::pending()));
+            let (back, ()) = tokio::join!(send(raw, input), session);
+            format!("{back} back")
         })
     });
 }

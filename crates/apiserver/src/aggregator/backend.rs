@@ -21,6 +21,7 @@ pub fn dialer(trust: &Trust, shown: Option<&Arc<Serving>>) -> Result<Dialer, Str
     let shown = shown.ok_or("this server has no certificate to show to other API servers")?.clone();
     let tls = match trust {
         Trust::Anybody => pki::client_config_believing_all(Some(shown), &["http/1.1"]),
+        Trust::Authorities(none) if none.is_empty() => pki::client_config_of_machine(Some(shown), &["http/1.1"]),
         Trust::Authorities(pem) => pki::client_config_of_bundle(pem, Some(shown), &["http/1.1"]),
     };
     Ok(Dialer::tls(Arc::new(tls.map_err(|error| format!("unable to load root certificates: {error}"))?)))

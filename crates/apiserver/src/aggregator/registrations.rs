@@ -40,7 +40,7 @@ pub struct Backend {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// Authorities in PEM. None are believed without.
+    /// Authorities in PEM; the machine's where there are none.
     Authorities(String),
     Anybody,
 }

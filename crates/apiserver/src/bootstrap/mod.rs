@@ -29,7 +29,8 @@ pub async fn ensure(objects: &ObjectStore, cluster: &Cluster, features: Features
     forget_api_services(objects, &all).await
 }
 
-/// Takes away what an earlier start registered and this server no longer serves: nobody else answers for it.
+/// Takes away what an earlier start registered and this server no longer serves: nobody else answers for it. Custom groups have
+/// a keeper of their own, who knows which of them there are.
 async fn forget_api_services(objects: &ObjectStore, wanted: &[BootstrapObject]) -> Result<(), StatusError> {
     let definition = objects.definition("apiregistration.k8s.io", "apiservices")?;
     for entry in objects.entries(&definition, "").await? {
@@ -37,7 +38,7 @@ async fn forget_api_services(objects: &ObjectStore, wanted: &[BootstrapObject]) 
         let present = swap.object();
         let is_it =
             |one: &BootstrapObject| one.plural == definition.plural && meta::name(&one.object) == meta::name(&present);
-        if object::is_managed(&present) && !wanted.iter().any(is_it) {
+        if present["metadata"]["labels"][object::AUTOMANAGED] == "onstart" && !wanted.iter().any(is_it) {
             // Whoever changed it meanwhile wrote what is right.
             swap.remove().await?;
         }
@@ -170,6 +171,6 @@ mod tests {
         let names: Vec<&str> =
             all.iter().map(meta::name).filter(|name| name.ends_with(".io") || *name == "v1.apps").collect();
         let foreign: Vec<&str> = names.into_iter().filter(|name| !name.contains("k8s.io")).collect();
-        assert_eq!(foreign, ["v1.apps", "v1.kept.io", "v1.mine.io"]);
+        assert_eq!(foreign, ["v1.apps", "v1.kept.io", "v1.mine.io", "v2.gone.io"]);
     }
 }

@@ -44,7 +44,8 @@ pub async fn start(state: &Arc<State>, webhooks: Arc<Webhooks>, tasks: &mut Join
 
 async fn run(state: Arc<State>, kinds: Arc<CustomKinds>, definition: Arc<Definition>) {
     let mut cleaning = Cleaning::default();
-    let mut served = Default::default();
+    // An earlier server may have left APIServices of what was defined then.
+    let mut served = None;
     loop {
         let work = kinds.work();
         for prefix in &work.ended {
@@ -54,10 +55,10 @@ async fn run(state: Arc<State>, kinds: Arc<CustomKinds>, definition: Arc<Definit
         cleaning.start(&state, &kinds, &definition);
         let now = kinds.served();
         let mut registered = true;
-        if now != served {
+        if served.as_ref() != Some(&now) {
             registered = registration::keep(&state.objects, &kinds).await.is_ok();
             if registered {
-                served = now;
+                served = Some(now);
             }
         }
         let again = async {

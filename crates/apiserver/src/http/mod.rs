@@ -16,3 +16,4 @@ pub mod timing;
 pub mod traced;
 pub mod view;
 pub mod web;
+pub mod websocket;

@@ -13,6 +13,7 @@ use api::{
         url::{percent_decode, query_pairs},
     },
     status::StatusError,
+    validation::names,
 };
 use http::Method;
 
@@ -285,7 +286,9 @@ impl Info {
         if let Ok(labels) = Selector::parse(&self.label_selector) {
             self.labels = labels;
         }
-        if let Some(name) = self.fields.exact("metadata.name").filter(|_| self.name.is_empty()) {
+        // No object has another name, and authorizers are to see none.
+        let is_name = |name: &&str| self.name.is_empty() && names::path_segment(name, false).is_empty();
+        if let Some(name) = self.fields.exact("metadata.name").filter(is_name) {
             self.name = name.to_owned();
         }
     }
@@ -611,6 +614,9 @@ mod tests {
         assert_eq!(named("metadata.name=a&fieldSelector=type=x"), "");
         assert_eq!(named("type=x\\,metadata.name=a"), "");
         assert_eq!(named("metadata.name=a,broken"), "");
+        for no_name in ["a/b", "a%25b", ".", ".."] {
+            assert_eq!(named(&format!("metadata.name={no_name}")), "", "{no_name}");
+        }
     }
 
     #[test]

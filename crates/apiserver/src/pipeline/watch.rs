@@ -20,6 +20,7 @@ use crate::{
         pieces::Pieces,
         places::Beginning,
         view::{self, View},
+        websocket::Asked,
     },
     storage::{
         conversion::Conversions,
@@ -36,23 +37,24 @@ const FRAME: usize = 16 * 1024;
 /// Objects that are made readable at once, before the client takes them.
 const TOGETHER: usize = 256;
 
-pub async fn run(request: Request) -> Result<Response, StatusError> {
+pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::watch(request.waypoint_name());
     let options = ListOptions::of_watch(request.query())?;
-    let view = View::negotiate_watch(
-        request.call.state.encodings,
-        &request.call.headers,
-        &options.include_object,
-        &request.definition,
-    )?;
+    let websocket = Asked::take(&mut request.call.headers, &mut request.call.extensions);
+    // Where an item of CBOR ends is not to be seen without reading it.
+    let known = if websocket.is_some() { Encoding::USUAL } else { request.call.state.encodings };
+    let view = View::negotiate_watch(known, &request.call.headers, &options.include_object, &request.definition)?;
     let scope = request.scope(&options, view)?;
-    let lines = match request.begin(&options, scope).await {
-        Ok(lines) => lines,
+    let body = match request.begin(&options, scope).await {
+        Ok(lines) => Body::stream(lines.into_stream()),
         // An error of the revision is an event of the watch, as from upstream's cache.
-        Err(error) if error.code == 410 => return Ok(stream(view.encoding, Body::from(view::error(view, &error)))),
+        Err(error) if error.code == 410 => Body::from(view::error(view, &error)),
         Err(error) => return Err(error),
     };
-    Ok(stream(view.encoding, Body::stream(lines.into_stream())))
+    Ok(match websocket {
+        Some(asked) => asked.watch(view.encoding, body),
+        None => stream(view.encoding, body),
+    })
 }
 
 fn stream(encoding: Encoding, body: Body) -> Response {

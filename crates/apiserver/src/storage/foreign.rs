@@ -21,19 +21,27 @@ pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
     if value.starts_with(cbor::SELF_DESCRIBED) {
         let object = cbor::read(value).map_err(|malformed| malformed.to_string())?;
         let (group, version, kind) = names(&object).ok_or("an object in CBOR does not say what it is")?;
+        if ![group, version, kind].into_iter().all(is_name) {
+            return Err("an object in CBOR says that it is of a kind without a name".to_owned());
+        }
         return Ok(object::encode_as(kind, group, version, &object).into_boxed_slice().into());
     }
     let Some(named) = protobuf::named(value) else { return Ok(value.clone()) };
     let (api_version, kind) = named.map_err(|malformed| malformed.to_string())?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let ty = of_kind(group, version, kind);
-    if matches!(ty, Type::Any) {
+    if matches!(ty, Type::Any) || ![group, version, kind].into_iter().all(is_name) {
         return Ok(value.clone());
     }
     let gvk = Gvk { group, version, kind };
     let decoded =
         decode(&ty, gvk, value, protobuf::MEDIA_TYPE, Validation::Ignore).map_err(|error| error.to_string())?;
     Ok(object::encode_as(kind, group, version, &decoded.value).into_boxed_slice().into())
+}
+
+/// Whether it can stand in the text as it is.
+fn is_name(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'))
 }
 
 /// Group, version and kind of an object.

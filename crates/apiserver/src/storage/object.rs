@@ -346,6 +346,33 @@ mod tests {
         check(r#"{"spec":{"apiVersion":"x"},"apiVersion":"a.io/v1","metadata":{"name":"a"}}"#, None);
     }
 
+    /// Where upstream's servers keep objects, so that either finds what the other stored (test/integration/etcd/data.go).
+    #[test]
+    fn keys_are_upstreams() {
+        let gates = api::features::settings("AllAlpha=true,AllBeta=true").unwrap();
+        let features = api::features::Features::set(&gates).unwrap();
+        let served = api::features::RuntimeConfig::parse(&["api/all=true".to_owned()]).unwrap();
+        let kinds = api::kinds::table(features, &served).0;
+        assert!(kinds.all().len() > 70, "{}", kinds.all().len());
+        // Measurements are stored by nobody.
+        for definition in kinds.all().iter().filter(|definition| definition.group != "metrics.k8s.io") {
+            let folder = match (&*definition.group, &*definition.plural) {
+                ("", "services") => "services/specs",
+                ("", "endpoints") => "services/endpoints",
+                ("", "nodes") => "minions",
+                ("", "replicationcontrollers") => "controllers",
+                ("networking.k8s.io", "ingresses") => "ingress",
+                ("apiregistration.k8s.io", "apiservices") => "apiregistration.k8s.io/apiservices",
+                ("apiextensions.k8s.io", "customresourcedefinitions") => {
+                    "apiextensions.k8s.io/customresourcedefinitions"
+                }
+                (_, plural) => plural,
+            };
+            let expected = if definition.namespaced() { "n/x" } else { "x" };
+            assert_eq!(key(definition, "n", "x"), format!("/registry/{folder}/{expected}"));
+        }
+    }
+
     #[test]
     fn custom_objects_are_sorted_whole() {
         let object = json::json!({

@@ -26,8 +26,8 @@ use crate::{
 /// Nothing that a test waits for takes so long.
 const LONG: Duration = Duration::from_secs(20);
 
-struct Scene {
-    server: Server,
+pub(super) struct Scene {
+    pub server: Server,
     front: Authority,
 }
 
@@ -43,7 +43,7 @@ impl Answer {
 }
 
 impl Scene {
-    async fn start(limits: Limits) -> Self {
+    pub async fn start(limits: Limits) -> Self {
         let front = Authority::create("front").unwrap();
         let shown = front.issue(&Subject::client("front-proxy-client", None)).unwrap();
         let options = Options {
@@ -107,7 +107,7 @@ impl Scene {
         Answer { code, text }
     }
 
-    async fn ok(&self, head: &str, body: Value) -> Value {
+    pub async fn ok(&self, head: &str, body: Value) -> Value {
         let answer = self.say(head, body).await;
         assert!(answer.code < 300, "{head}: {} {}", answer.code, answer.text);
         answer.json()
@@ -353,7 +353,7 @@ async fn local_groups_are_listed_and_the_own_metrics_give_way() {
 }
 
 /// A connection to the listening server, over TLS.
-async fn dial(scene: &Scene) -> (crate::Listening, tokio_rustls::client::TlsStream<TcpStream>) {
+pub(super) async fn dial(scene: &Scene) -> (crate::Listening, tokio_rustls::client::TlsStream<TcpStream>) {
     let authority = Authority::create("us").unwrap();
     let issued = authority.issue(&Subject::server("us", vec!["127.0.0.1".into()])).unwrap();
     let tls = pki::server_config(Serving::new(&issued).unwrap(), None, &["http/1.1"]).unwrap();

@@ -25,3 +25,4 @@ pub mod objects;
 mod older;
 pub mod over_tls;
 mod webhooks;
+mod websockets;

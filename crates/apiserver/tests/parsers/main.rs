@@ -1,12 +1,15 @@
-//! Every parser of what clients send, with inputs that are nearly right: no panic, no work without a bound, and what was read
-//! and written again is the same. Frames of SPDY and WebSocket are tried in the crate `stream`.
+//! Every parser of what clients send and other servers answer, with inputs that are nearly right: no panic, no work without a
+//! bound, and what was read and written again is the same. Frames of SPDY and WebSocket are tried in the crate `stream`, Corefiles
+//! and packets in `dns`, kubeconfig files in `client`, what the node reads in `kubelet`.
 //!
 //! An input that was found once is kept in `found/NAME/`, one file for each input, and tried first in every run.
 
+mod answers;
 mod changes;
 mod documents;
 mod expressions;
 mod kinds;
+mod requests;
 mod selectors;
 mod tokens;
 

@@ -176,6 +176,9 @@ pub struct Named<'i> {
 }
 
 #[cfg(test)]
+mod broken_answers;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::pod::fixture::{self, pod_of};

@@ -82,7 +82,7 @@ fn request(provider: &CredentialProvider, question: &Question) -> Vec<u8> {
 }
 
 /// Reads an answer. No error shows what is in it.
-fn answer(provider: &CredentialProvider, bytes: &[u8]) -> Result<Answer, String> {
+pub(super) fn answer(provider: &CredentialProvider, bytes: &[u8]) -> Result<Answer, String> {
     let undecodable = || "error decoding credential provider plugin response from stdout".to_owned();
     let text = std::str::from_utf8(bytes).map_err(|_| undecodable())?;
     let value: Value = json::from_text(text).map_err(|_| undecodable())?;

@@ -1,6 +1,6 @@
 //! Where an etcd is and how to reach it.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use store::etcd::{Etcd, Options};
@@ -21,6 +21,9 @@ pub struct EtcdFlags {
     /// Its key
     #[arg(long, value_name = "FILE", value_parser = value::readable, requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
+    /// How often etcd is told to forget what happened before the last time; 0s leaves that to others
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = value::duration)]
+    pub etcd_compaction_interval: Duration,
 }
 
 impl EtcdFlags {
@@ -52,6 +55,7 @@ impl EtcdFlags {
             endpoints: self.etcd_servers.clone(),
             ca: self.etcd_cafile.as_deref().map(pki::file::authorities).transpose()?.map(String::into_bytes),
             identity: identity.map(|c| (c.certificate.into_bytes(), c.key.into_bytes())),
+            compaction: Some(self.etcd_compaction_interval).filter(|every| !every.is_zero()),
             ..Options::default()
         };
         Ok(Etcd::connect(options).await?)

@@ -6,7 +6,8 @@
 //! an etcd whose marks can overtake events none are taken, and a key of this store's own is written instead.
 //!
 //! Watches and reads of the past are answered from here as far as the copy goes back. When etcd is away the copy waits, and
-//! goes on from where it was: watchers notice nothing. Writes go to etcd, which compares.
+//! goes on from where it was: watchers notice nothing. Writes go to etcd, which compares. Now and then etcd is told to
+//! forget its history, which the copy keeps to a part of its own.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use futures::{
 use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinHandle;
 
-use super::Etcd;
+use super::{Etcd, compaction};
 use crate::{
     Batch, Change, Commit, Entry, Expect, Page, Range, Refused, Result, Revision, Store, StoreError, Watch, hub::Hub,
     index::Index,
@@ -50,10 +51,11 @@ type Asking = Shared<BoxFuture<'static, Result<Revision>>>;
 pub struct WatchCache {
     copy: Arc<Copy>,
     following: JoinHandle<()>,
+    compacting: Option<JoinHandle<()>>,
 }
 
 struct Copy {
-    etcd: Etcd,
+    etcd: Arc<Etcd>,
     prefix: String,
     index: RwLock<Index>,
     hub: Hub,
@@ -70,6 +72,8 @@ impl WatchCache {
     pub async fn open(etcd: Etcd, prefix: &str) -> Result<Self> {
         let newest = etcd.revision().await?;
         let index = begin(&etcd, prefix, newest.saturating_sub(BACK).max(1)).await?;
+        let etcd = Arc::new(etcd);
+        let compacting = etcd.compaction.map(|every| tokio::spawn(compaction::run(etcd.clone(), every)));
         let copy = Arc::new(Copy {
             etcd,
             prefix: prefix.to_owned(),
@@ -81,7 +85,7 @@ impl WatchCache {
             marked: Mutex::default(),
         });
         let following = tokio::spawn(follow(copy.clone()));
-        let cache = WatchCache { copy, following };
+        let cache = WatchCache { copy, following, compacting };
         cache.copy.reach(newest).await?;
         Ok(cache)
     }
@@ -90,6 +94,7 @@ impl WatchCache {
 impl Drop for WatchCache {
     fn drop(&mut self) {
         self.following.abort();
+        self.compacting.iter().for_each(JoinHandle::abort);
         // A question that nobody waits for any more holds what it would be asked of.
         *self.copy.next.lock() = None;
         self.copy.hub.close("it is closed");
@@ -217,6 +222,7 @@ impl Copy {
         if self.reached.get() >= revision {
             return Ok(());
         }
+        let (member, _) = self.etcd.members.now();
         let arriving = async {
             let mut pause = if self.etcd.has_exact_progress() { BEFORE_A_MARK } else { BETWEEN_MARKS };
             while clock::timeout(pause, self.reached.reached(revision)).await.is_err() {
@@ -224,8 +230,11 @@ impl Copy {
                 pause = BETWEEN_MARKS;
             }
         };
-        let late = |_| StoreError::Unavailable("etcd does not tell its newest changes".to_owned());
-        clock::timeout(PATIENCE, arriving).await.map_err(late)
+        clock::timeout(PATIENCE, arriving).await.map_err(|_| {
+            // It answers, but its events do not come: another member's may.
+            self.etcd.members.failed(member);
+            StoreError::Unavailable("etcd does not tell its newest changes".to_owned())
+        })
     }
 
     /// Has etcd tell how far the watch is. However many wait, it is asked once at a time.

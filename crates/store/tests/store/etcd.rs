@@ -79,8 +79,11 @@ impl Server {
     }
 
     pub async fn connect(&self, prefix: &str) -> Etcd {
-        let options =
-            Options { endpoints: vec![self.endpoint.clone()], prefix: prefix.to_owned(), ..Options::default() };
+        self.connect_with(Options { prefix: prefix.to_owned(), ..Options::default() }).await
+    }
+
+    pub async fn connect_with(&self, options: Options) -> Etcd {
+        let options = Options { endpoints: vec![self.endpoint.clone()], ..options };
         crate::behaviour::soon(async {
             loop {
                 match Etcd::connect(options.clone()).await {

@@ -7,6 +7,7 @@ mod embedded;
 mod etcd;
 mod faults;
 mod losses;
+mod members;
 mod room;
 mod transfer;
 mod watch_cache;

@@ -1,9 +1,12 @@
 //! The copy of an etcd in memory: it does what every backend must do, is not confused by other users of the same etcd, and
 //! is there again when etcd is.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use store::{Batch, Expect, Range, StoreError, etcd::watch_cache::WatchCache};
+use store::{
+    Batch, Expect, Range, Revision, StoreError,
+    etcd::{Options, watch_cache::WatchCache},
+};
 
 use crate::{
     behaviour::{Shared, delete, events, part, put, soon},
@@ -152,4 +155,40 @@ async fn an_etcd_that_says_nothing_is_not_waited_for_long() {
         }
     });
     assert!(found.await.is_some());
+}
+
+/// etcd keeps its history until somebody tells it otherwise: servers do, one at a time, and no more than what is old.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_have_etcd_forget_what_is_old() {
+    let Some(server) = Server::start() else { return };
+    let every = Some(Duration::from_millis(300));
+    let options = || Options { prefix: "/cached".to_owned(), compaction: every, ..Options::default() };
+    let beside: Shared = Arc::new(server.connect("").await);
+    let first = put(&beside, "/old", "1", Expect::Absent).await.unwrap().modified;
+    let is_there = async |revision: Revision| {
+        let past = beside.range(Range { revision: Some(revision), ..Range::prefix("/old") }).await;
+        match past {
+            Ok(_) => true,
+            Err(StoreError::Compacted { .. }) => false,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let open = async || WatchCache::open(server.connect_with(options()).await, "/").await.unwrap();
+    let (one, _two): (Shared, WatchCache) = (Arc::new(open().await), open().await);
+    let mut watch = one.watch("/", None).await.unwrap();
+    put(&one, "/a", "1", Expect::Absent).await.unwrap();
+    soon(async {
+        while is_there(first).await {
+            tokio::time::sleep(Duration::from_millis(20)).await
+        }
+    })
+    .await;
+    // The present is not forgotten, and those who follow notice nothing.
+    put(&one, "/b", "1", Expect::Absent).await.unwrap();
+    assert_eq!(one.range(Range::prefix("/")).await.unwrap().entries.len(), 2);
+    assert_eq!(events(&mut watch, 2).await, ["/a=1", "/b=1"]);
+    // They agree by the key by which upstream's servers do.
+    let key = beside.get("compact_rev_key").await.unwrap().0.expect("it is written");
+    let said: Revision = std::str::from_utf8(&key.value).unwrap().parse().unwrap();
+    assert!(said >= first && said < key.modified, "{said} at {}", key.modified);
 }

@@ -291,4 +291,49 @@ mod tests {
         let out = page.take(&[b"<a ".as_slice(), &vec![b'x'; 3 * TAG_MAX]].concat());
         assert!(out.len() >= 2 * TAG_MAX && page.held.len() <= TAG_MAX, "{}", page.held.len());
     }
+
+    /// A page comes from whoever runs a Pod: whatever it is, it comes through whole, the same however it is cut, and nothing of it
+    /// is held for long.
+    #[test]
+    fn pages_that_are_nearly_right() {
+        let seeds = [
+            "<!DOCTYPE html><html><head><base href=\"/\"><link rel=a href='/style.css'></head><body background=/b.png>",
+            "<a href=\"http://10.0.0.9:80/x?a=b&amp;c\" title='>'>t</a><script>if (a < b) { c = '</a>' }</script><!-- <a href=/x> -->",
+            "<img src=/a.png srcset=\"/b 1x\"><form action=\"//api:6443/f\"><input formaction='/g'></form><textarea><a href=/x></textarea>",
+        ];
+        let words = [
+            "<a href=\"/",
+            "<script",
+            "</script",
+            "<!--",
+            "-->",
+            "\"",
+            "'",
+            ">",
+            "<",
+            "href=",
+            "=",
+            "<base href=/>",
+            "\u{0}",
+            "é",
+        ];
+        let found = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/parsers/found"));
+        let seeds = seeds.map(|text| text.as_bytes().to_vec()).into();
+        fuzz::run(&fuzz::Target { name: "links", seeds, words: &words, found }, |input| {
+            let passed = |pieces: &[&[u8]]| {
+                let mut page = Page::new(place());
+                let mut out: Vec<u8> = pieces.iter().flat_map(|piece| page.take(piece)).collect();
+                assert!(page.held.len() <= TAG_MAX, "{} bytes are held", page.held.len());
+                out.extend(page.end());
+                out
+            };
+            let whole = passed(&[input]);
+            for at in [1, 7, input.len() / 2] {
+                let (left, right) = input.split_at(at.min(input.len()));
+                assert_eq!(passed(&[left, right]), whole, "cut at {at}");
+            }
+            assert!(whole.len() <= input.len() * 60 + 60, "{} of {}", whole.len(), input.len());
+            if whole == input { "as it was".to_owned() } else { String::from_utf8_lossy(&whole).into_owned() }
+        });
+    }
 }

@@ -26,7 +26,10 @@ use connector::{Connector, object, request};
 use crate::{
     auth::Attributes,
     call::Call,
-    http::body::{Body, Response},
+    http::{
+        body::{Body, Response},
+        websocket::Asked,
+    },
     special::table::{Special, Specials},
     state::State,
 };
@@ -95,9 +98,14 @@ async fn kubelet_of(connector: &Connector, state: &State, pod: &Value) -> Result
 async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusError> {
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let wanted = pod::log_path(&pod, &call.query)?;
+    let websocket = Asked::take(&mut call.headers, &mut call.extensions);
+    let told = |log: Body| match websocket {
+        Some(asked) => asked.log(log),
+        None => text(log),
+    };
     if pod::node_name(&pod).is_empty() {
         // Nothing was logged yet.
-        return Ok(text(Body::empty()));
+        return Ok(told(Body::empty()));
     }
     let endpoint = kubelet_of(connector, &call.state, &pod).await?;
     call.body = Body::empty();
@@ -107,7 +115,7 @@ async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusEr
     let answer = connector.kubelets.forward(&endpoint, request(call, &wanted, &endpoint)?).await?;
     let code = answer.status();
     if code.is_success() {
-        return Ok(text(Body::Network(answer.into_body())));
+        return Ok(told(Body::Network(answer.into_body())));
     }
     let said = Body::Network(answer.into_body()).collect(ERROR_BYTES).await?;
     let said = String::from_utf8_lossy(&said).trim_end().to_owned();
