@@ -131,11 +131,10 @@ impl CpuPolicy {
         if !self.options.strict && common != *reserved {
             return Err(format!("not all reserved cpus: \"{reserved}\" are present in defaultCpuSet: \"{shared}\""));
         }
-        for (pod, containers) in &state.assigned {
-            for (container, cpus) in containers.iter().filter(|(_, cpus)| !cpus.common(shared).is_empty()) {
-                let whose = format!("pod: {pod}, container: {container} cpuset: \"{cpus}\"");
-                return Err(format!("{whose} overlaps with default cpuset \"{shared}\""));
-            }
+        let mut all_held = state.assigned.iter().flat_map(|(pod, all)| all.iter().map(move |one| (pod, one)));
+        if let Some((pod, (container, cpus))) = all_held.find(|(_, (_, cpus))| !cpus.common(shared).is_empty()) {
+            let whose = format!("pod: {pod}, container: {container} cpuset: \"{cpus}\"");
+            return Err(format!("{whose} overlaps with default cpuset \"{shared}\""));
         }
         let known = state.exclusive().union(shared);
         if known != all {

@@ -141,7 +141,7 @@ impl Taking<'_> {
         let cores = cores.into_iter().take(self.needed.div_ceil(threads.max(1)));
         let mut cpus =
             cores.fold(CpuSet::default(), |all, core| all.union(&self.topology.within(Level::Core, core, &self.free)));
-        if self.needed % 2 != 0 && threads > 1 && cpus.len() > self.needed {
+        if !self.needed.is_multiple_of(2) && threads > 1 && cpus.len() > self.needed {
             let count = cpus.len() - 1;
             cpus = cpus.iter().take(count).collect();
         }

@@ -176,7 +176,10 @@ fn what_an_earlier_kubelet_left_has_to_fit() {
     check(&|state| state.assigned.clear(), other);
     check(&|state| drop(state.nodes.remove(&1)), other);
     check(&|state| state.nodes.get_mut(&0).unwrap().number_of_assignments = 7, other);
-    check(&|state| drop(state.nodes.get_mut(&0).unwrap().memory_map.remove("hugepages-1Gi")), other);
+    let without_pages = |state: &mut MemoryState| {
+        state.nodes.get_mut(&0).unwrap().memory_map.remove("hugepages-1Gi");
+    };
+    check(&without_pages, other);
     check(&|state| state.nodes.get_mut(&0).unwrap().memory_map.get_mut("memory").unwrap().system_reserved = 1, other);
     let block = |state: &mut MemoryState, change: &dyn Fn(&mut Block)| {
         change(&mut state.assigned.get_mut("a").unwrap().get_mut("c").unwrap()[0]);
