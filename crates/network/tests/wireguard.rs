@@ -173,7 +173,7 @@ fn nothing_is_shown(family: Family) {
     another_process(&world);
 }
 
-/// What is for a node whose key is unknown is refused, and does not leave in the open; also while there is no interface at all.
+/// A packet for a node whose key is unknown is refused, and does not leave in the open; also while there is no interface at all.
 fn a_node_without_a_key(world: &World) {
     world.follow("a", &["c"], Mode::Wireguard);
     let wire = Wire::tap(world);

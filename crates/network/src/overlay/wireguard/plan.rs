@@ -24,7 +24,7 @@ pub struct Place {
 
 pub type Places = BTreeMap<PublicKey, Place>;
 
-/// What these nodes come to. One that has told no key yet is not reached: nothing leaves in the open.
+/// The peers that these nodes come to. One that has told no key yet is not reached: nothing leaves in the open.
 pub fn places(peers: &BTreeMap<IpNet, Peer>, own: PublicKey, port: u16) -> Places {
     let mut places = Places::new();
     for peer in peers.values() {
