@@ -81,15 +81,29 @@ impl Wire {
         Wire { stop, frames }
     }
 
-    /// The packets of IP that were seen: the protocol, and the ports of UDP.
-    fn seen(self) -> Vec<(u8, Option<(u16, u16)>, Vec<u8>)> {
+    /// The packets of IP that were seen.
+    fn seen(self) -> Vec<Packet> {
         self.stop.store(true, Ordering::Relaxed);
         let frames = self.frames.join().unwrap();
         frames.into_iter().filter_map(packet).collect()
     }
 }
 
-fn packet(frame: Vec<u8>) -> Option<(u8, Option<(u16, u16)>, Vec<u8>)> {
+/// A packet of IP on the wire.
+struct Packet {
+    protocol: u8,
+    /// Those of UDP.
+    ports: Option<(u16, u16)>,
+    frame: Vec<u8>,
+}
+
+impl Packet {
+    fn shows_what_pods_send(&self) -> bool {
+        self.frame.windows(16).any(|bytes| bytes == [0x5a; 16])
+    }
+}
+
+fn packet(frame: Vec<u8>) -> Option<Packet> {
     let (protocol, payload) = match frame.get(12..14)? {
         [0x08, 0x00] => (*frame.get(23)?, 14 + usize::from(frame[14] & 15) * 4),
         [0x86, 0xdd] => (*frame.get(20)?, 54),
@@ -98,7 +112,7 @@ fn packet(frame: Vec<u8>) -> Option<(u8, Option<(u16, u16)>, Vec<u8>)> {
     };
     let port = |at: usize| Some(u16::from_be_bytes(frame.get(payload + at..payload + at + 2)?.try_into().ok()?));
     let ports = if protocol == 17 { port(0).zip(port(2)) } else { None };
-    Some((protocol, ports, frame))
+    Some(Packet { protocol, ports, frame })
 }
 
 /// From where to where a packet of IP is.
@@ -116,9 +130,9 @@ fn ends(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// Whether a packet is of those that ask for neighbours and routers of IPv6, or reports groups to them.
-fn of_neighbours(protocol: u8, frame: &[u8]) -> bool {
+fn of_neighbours(packet: &Packet) -> bool {
     // Reports of groups have options before them.
-    protocol == 0 || (protocol == 58 && matches!(frame.get(54), Some(130..=143)))
+    packet.protocol == 0 || (packet.protocol == 58 && matches!(packet.frame.get(54), Some(130..=143)))
 }
 
 #[test]
@@ -143,13 +157,13 @@ fn nothing_is_shown(family: Family) {
     }
     let port = if family == Family::V4 { 51820 } else { 51821 };
     let (mut encrypted, mut clear) = (0, Vec::new());
-    for (protocol, ports, frame) in wire.seen() {
-        match ports {
+    for packet in wire.seen() {
+        match packet.ports {
             Some(ports) if ports == (port, port) => encrypted += 1,
-            _ if of_neighbours(protocol, &frame) => {}
-            _ => clear.push(format!("protocol {protocol} {ports:?}")),
+            _ if of_neighbours(&packet) => {}
+            ports => clear.push(format!("protocol {} {ports:?}", packet.protocol)),
         }
-        assert!(!frame.windows(16).any(|bytes| bytes == [0x5a; 16]), "a Pod's packet can be read on the wire");
+        assert!(!packet.shows_what_pods_send(), "a Pod's packet can be read on the wire");
     }
     assert_eq!(clear, [""; 0], "on the wire in the open");
     // Each ping of each pair, there and back.
@@ -159,16 +173,14 @@ fn nothing_is_shown(family: Family) {
     another_process(&world);
 }
 
-/// What is for a node whose key is unknown is refused, and does not leave in the open; also while there is no interface at all.
+/// A packet for a node whose key is unknown is refused, and does not leave in the open; also while there is no interface at all.
 fn a_node_without_a_key(world: &World) {
     world.follow("a", &["c"], Mode::Wireguard);
     let wire = Wire::tap(world);
     assert!(!world.reaches("a", "b", "-p 5a"));
     sh(&format!("ip -n {} link del {}", world.of("a"), world.encrypted()));
     assert!(!world.reaches("a", "c", "-p 5a"));
-    for (_, _, frame) in wire.seen() {
-        assert!(!frame.windows(16).any(|bytes| bytes == [0x5a; 16]), "a Pod's packet left in the open");
-    }
+    assert!(!wire.seen().iter().any(Packet::shows_what_pods_send), "a Pod's packet left in the open");
     follow_all(world);
     world.reaches_again("a", "b", "the key is known again");
 }
@@ -182,7 +194,7 @@ fn lies(world: &World) {
     world.reaches_again("a", "b", "while another one names its key");
     assert!(!world.reaches("a", "c", ""));
     let [from, to] = ["192.0.2.1", "198.51.100.3"].map(|node| world.text(node).parse().unwrap());
-    let to_liar = wire.seen().into_iter().filter(|(_, _, frame)| ends(frame) == Some((from, to))).count();
+    let to_liar = wire.seen().into_iter().filter(|packet| ends(&packet.frame) == Some((from, to))).count();
     assert_eq!(to_liar, 0, "the liar was sent packets");
     world.tells("c", own);
     world.follow("a", &["b", "c"], Mode::Wireguard);

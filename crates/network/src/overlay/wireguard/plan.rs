@@ -24,7 +24,7 @@ pub struct Place {
 
 pub type Places = BTreeMap<PublicKey, Place>;
 
-/// What these nodes come to. One that has told no key yet is not reached: nothing leaves in the open.
+/// The peers that these nodes come to. One that has told no key yet is not reached: nothing leaves in the open.
 pub fn places(peers: &BTreeMap<IpNet, Peer>, own: PublicKey, port: u16) -> Places {
     let mut places = Places::new();
     for peer in peers.values() {
@@ -102,7 +102,7 @@ mod tests {
         let honest = of(&["192.0.2.2 10.244.1.0/24 1"]);
         for liar in ["192.0.2.3 10.244.0.0/24 1", "192.0.2.3 10.244.2.0/24 1"] {
             let both = of(&["192.0.2.2 10.244.1.0/24 1", liar]);
-            // What is sent is for the key's owner, at the place where it was heard; the liar's place is not taken over.
+            // All that is sent is for the key's owner, at the place where it was heard; the liar's place is not taken over.
             assert!(shown(&both)[0].starts_with("1 at nowhere: "), "{both:?}");
             let [Step::Set(key, place)] = &steps(&honest, &both)[..] else { panic!("{both:?}") };
             assert_eq!((key.0[0], place.endpoint), (1, None));
