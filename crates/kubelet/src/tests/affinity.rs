@@ -5,8 +5,9 @@ use runtime::grpc;
 
 use crate::{
     affinity::{
-        allocate::Affinity,
+        allocate::{Affinity, Pass},
         fixture::{self as machine, dual_socket_ht, single_socket_ht},
+        requests,
     },
     configuration::{Document, settings::Settings},
     node::machine::Machine,
@@ -201,6 +202,76 @@ fn all_that_a_container_has_comes_from_one_node_or_it_is_not_let_in() {
         let nodes: Vec<i64> = held.topology.iter().flat_map(|at| &at.nodes).map(|node| node.id).collect();
         assert_eq!((held.memory_type.as_str(), held.size, nodes), ("memory", 2 << 30, vec![1]));
     });
+}
+
+#[test]
+fn a_whole_pod_is_on_one_node_where_that_is_asked_for() {
+    let world = World::on_machine(&dual_socket_ht(), 4);
+    *world.settings.lock() = settings(json!({
+        "cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted", "topologyManagerScope": "pod",
+    }));
+    let two = json!({"cpu": "2", "memory": "64Mi"});
+    let pair = |name: &str, other: &str| spec(&[container(name, &two), container(other, &two)]);
+    world.life(None, async || {
+        runs(&world, "p", own("p", "2")).await;
+        runs(&world, "q", own("q", "4")).await;
+        assert_eq!((cpuset(&world, "p").as_str(), cpuset(&world, "q").as_str()), ("2,8", "1,3,7,9"));
+        // Each of the two would find a node by itself.
+        let words = "TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality";
+        assert_eq!(fails(&world, "r", pair("m", "n")).await, words);
+        goes(&world, "p").await;
+        runs(&world, "s", pair("m", "n")).await;
+        assert_eq!((cpuset(&world, "m").as_str(), cpuset(&world, "n").as_str()), ("2,8", "4,10"));
+    });
+}
+
+#[tokio::test]
+async fn work_is_counted_under_the_names_that_dashboards_ask_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let sys = folder.path().join("sys");
+    machine::write(&sys, &dual_socket_ht(), 4);
+    let kubelet = fixture::kubelet(folder.path(), runtime::fake::Fake::default(), |_, _| None);
+    let mut config = std::sync::Arc::into_inner(kubelet).unwrap().config;
+    config.settings = settings(json!({"cpuManagerPolicy": "static", "topologyManagerPolicy": "single-numa-node"}));
+    let affinity = Affinity::new(&config, &Machine { cpus: 12, ..Machine::read() }, &sys).unwrap();
+    let shows = |rows: &[&str]| {
+        let text = affinity.render();
+        for row in rows {
+            assert!(text.lines().any(|line| line == *row), "{row}\n{text}");
+        }
+    };
+    shows(&[
+        "kubelet_cpu_manager_pinning_requests_total 0",
+        "kubelet_cpu_manager_shared_pool_size_millicores 11000",
+        "kubelet_memory_manager_pinning_requests_total 0",
+    ]);
+    let give = |uid: &str, containers: &[&str]| {
+        let (pod, mut pass) = (requests::fixture::pod(uid, containers), Pass::default());
+        requests::containers(&pod).try_for_each(|container| {
+            affinity.align(&pass, &pod, Some(container), Default::default())?;
+            affinity.allocate(&mut pass, &pod, container)
+        })
+    };
+    assert_eq!(give("p", &["a 2", "b 6", "c 500m"]), Ok(()));
+    assert_eq!(give("q", &["a 4"]).unwrap_err().reason, "TopologyAffinityError");
+    affinity.admitted(false, std::time::Duration::from_millis(3));
+    shows(&[
+        "kubelet_cpu_manager_pinning_requests_total 2",
+        "kubelet_cpu_manager_pinning_errors_total 0",
+        "kubelet_cpu_manager_shared_pool_size_millicores 3000",
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count 8",
+        "kubelet_cpu_manager_allocation_per_numa{numa_node=\"0\"} 2",
+        "kubelet_cpu_manager_allocation_per_numa{numa_node=\"1\"} 6",
+        "kubelet_container_aligned_compute_resources_count{boundary=\"numa_node\",scope=\"container\"} 3",
+        "kubelet_container_aligned_compute_resources_failure_count{boundary=\"numa_node\",scope=\"container\"} 1",
+        "kubelet_topology_manager_admission_errors_total 1",
+        "kubelet_topology_manager_admission_duration_ms_bucket{le=\"3.2\"} 1",
+    ]);
+    affinity.release("p").await;
+    shows(&[
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count 0",
+        "kubelet_cpu_manager_shared_pool_size_millicores 11000",
+    ]);
 }
 
 #[tokio::test]
