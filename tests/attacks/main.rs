@@ -15,6 +15,7 @@ mod credentials;
 mod escalation;
 mod first_hour;
 mod identity;
+mod issuers;
 mod passing;
 mod pod_security;
 mod requests;
