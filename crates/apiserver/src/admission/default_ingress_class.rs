@@ -73,6 +73,22 @@ mod tests {
         };
         check(json!({}), json!({}), json!("b")).await;
         check(json!({"ingressClassName": "x"}), json!({}), json!("x")).await;
+        check(json!({"ingressClassName": ""}), json!({}), json!("")).await;
         check(json!({}), json!({"kubernetes.io/ingress.class": "y"}), json!(null)).await;
+    }
+
+    #[tokio::test]
+    async fn without_a_default_an_ingress_stays_as_it_is() {
+        let class = |name: &str, annotations: Value| {
+            (
+                "ingressclasses",
+                json!({"metadata": {"name": name, "annotations": annotations}, "spec": {"controller": "a.io/b"}}),
+            )
+        };
+        let says = |text: &str| json!({"ingressclass.kubernetes.io/is-default-class": text});
+        let context = context(vec![class("a", says("false")), class("b", json!({})), class("c", says(""))]).await;
+        let ingress = json!({"metadata": {"name": "i", "namespace": "n"}, "spec": {}});
+        let write = Write { kind: ("networking.k8s.io", "ingresses", ""), ..Write::create("", ingress.clone()) };
+        assert_eq!(write.through(&context, &PLUGIN).await.unwrap(), ingress);
     }
 }

@@ -61,5 +61,37 @@ mod tests {
         assert_eq!(out["spec"]["storageClassName"], "b");
         let none = claim(json!({"storageClassName": ""})).through(&context, &PLUGIN).await.unwrap();
         assert_eq!(none["spec"]["storageClassName"], "");
+        let mut old = claim(json!({}));
+        old.object.as_mut().unwrap()["metadata"]["annotations"] =
+            json!({"volume.beta.kubernetes.io/storage-class": "x"});
+        assert_eq!(
+            old.through(&context, &PLUGIN).await.unwrap()["spec"],
+            json!({}),
+            "it names its class in the old way"
+        );
+    }
+
+    #[tokio::test]
+    async fn of_classes_of_one_age_the_name_decides_and_without_a_default_nothing_does() {
+        let class = |name: &str, annotations: Value| {
+            let metadata =
+                json!({"name": name, "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations});
+            ("storageclasses", json!({"metadata": metadata}))
+        };
+        let says = |key: &str, text: &str| json!({format!("storageclass.{key}/is-default-class"): text});
+        let default = |name: &str| class(name, says("kubernetes.io", "true"));
+        let others = || {
+            [class("c", says("kubernetes.io", "false")), class("d", json!({})), class("e", says("kubernetes.io", ""))]
+        };
+        let claim = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {}});
+        for (defaults, expected) in [
+            (vec![], Value::Null),
+            (vec![default("b"), default("a")], json!("a")),
+            (vec![class("f", says("beta.kubernetes.io", "true"))], json!("f")),
+        ] {
+            let context = context(defaults.into_iter().chain(others()).collect()).await;
+            let out = Write::create("persistentvolumeclaims", claim.clone()).through(&context, &PLUGIN).await.unwrap();
+            assert_eq!(out["spec"]["storageClassName"], expected);
+        }
     }
 }

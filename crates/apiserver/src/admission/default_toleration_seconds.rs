@@ -63,5 +63,11 @@ mod tests {
         check(json!([{"key": not_ready, "effect": "NoExecute", "operator": "Exists"}]), &[unreachable]);
         check(json!([{"key": not_ready, "effect": "NoSchedule"}]), &[not_ready, unreachable]);
         check(json!([{"operator": "Exists"}]), &[]);
+        let other = json!([{"key": "foo", "operator": "Equal", "value": "bar", "effect": "NoSchedule"}]);
+        check(other, &[not_ready, unreachable]);
+        let of = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 700});
+        check(json!([of(unreachable)]), &[not_ready]);
+        check(json!([of(not_ready), of(unreachable)]), &[]);
+        check(json!([{"key": unreachable, "operator": "Exists", "tolerationSeconds": 700}]), &[not_ready]);
     }
 }

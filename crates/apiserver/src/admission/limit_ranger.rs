@@ -322,6 +322,52 @@ mod tests {
         check(whole, json!({"limits": {"cpu": "2"}}), expected).await;
     }
 
+    /// A Pod of so many containers with these resources, written as `cpu:request/limit` or `memory:request/limit`.
+    #[tokio::test]
+    async fn sums_of_containers_stay_within_the_range() {
+        let check = async |kind: &str, field: &str, bound: &str, count: usize, resources: &str, fits: bool| {
+            let (name, bound) = bound.split_once(':').unwrap();
+            let (_, amounts) = resources.split_once(':').unwrap();
+            let (request, limit) = amounts.split_once('/').unwrap();
+            let mut stated = json!({});
+            for (field, amount) in [("requests", request), ("limits", limit)] {
+                if !amount.is_empty() {
+                    stated[field] = json!({name: amount});
+                }
+            }
+            let containers: Vec<Value> =
+                (0..count).map(|at| json!({"name": format!("c{at}"), "resources": stated})).collect();
+            let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": containers}});
+            let context = context(vec![range(json!([{"type": kind, field: {name: bound}}]))]).await;
+            let outcome = Write::create("pods", pod).through(&context, &PLUGIN).await;
+            assert_eq!(outcome.is_ok(), fits, "{kind} {field} {name}:{bound} {count} times {resources}: {outcome:?}");
+        };
+        for (kind, field, bound, count, resources, fits) in [
+            ("Container", "min", "cpu:50m", 1, "cpu:100m/", true),
+            ("Container", "min", "memory:50Mi", 1, "memory:60Mi/100Mi", true),
+            ("Container", "min", "memory:50Mi", 1, "memory:40Mi/100Mi", false),
+            ("Container", "min", "memory:50Mi", 1, "memory:/", false),
+            ("Container", "max", "cpu:2", 1, "cpu:/1", true),
+            ("Container", "max", "memory:1Gi", 1, "memory:250Mi/500Mi", true),
+            ("Container", "max", "memory:1Gi", 1, "memory:250Mi/2Gi", false),
+            ("Container", "max", "cpu:2", 1, "cpu:/2500m", false),
+            ("Container", "maxLimitRequestRatio", "cpu:1500m", 1, "cpu:500m/750m", true),
+            ("Container", "maxLimitRequestRatio", "cpu:1", 1, "cpu:1250m/2500m", false),
+            ("Pod", "min", "cpu:100m", 2, "cpu:75m/", true),
+            ("Pod", "min", "cpu:100m", 1, "cpu:75m/200m", false),
+            ("Pod", "min", "memory:100Mi", 2, "memory:60Mi/100Mi", true),
+            ("Pod", "min", "memory:100Mi", 1, "memory:60Mi/", false),
+            ("Pod", "max", "cpu:2", 2, "cpu:500m/1", true),
+            ("Pod", "max", "cpu:2", 3, "cpu:/1", false),
+            ("Pod", "max", "memory:1Gi", 2, "memory:/500Mi", true),
+            ("Pod", "max", "memory:1Gi", 3, "memory:250Mi/500Mi", false),
+            ("Pod", "maxLimitRequestRatio", "memory:1500m", 3, "memory:300Mi/450Mi", true),
+            ("Pod", "maxLimitRequestRatio", "memory:1500m", 3, "memory:250Mi/500Mi", false),
+        ] {
+            check(kind, field, bound, count, resources, fits).await;
+        }
+    }
+
     #[tokio::test]
     async fn claims_stay_within_the_range() {
         let item = json!({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "5Gi"}});

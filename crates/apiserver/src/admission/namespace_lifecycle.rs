@@ -83,5 +83,28 @@ mod tests {
         let expected = r#"namespaces "default" is forbidden: this namespace may not be deleted"#;
         assert_eq!(delete("default").await.unwrap_err(), expected);
         assert!(delete("a").await.is_ok());
+        for immortal in IMMORTAL {
+            assert!(delete(immortal).await.is_err());
+        }
+        // What is there may still change, and go; rights can be asked about anywhere.
+        let pod = |operation, namespace: &str| {
+            let pod = json!({"metadata": {"name": "p", "namespace": namespace}});
+            Write { operation, old: Some(pod.clone()), ..Write::create("pods", pod) }.through(&context, &PLUGIN)
+        };
+        for (operation, namespace, lives) in [
+            (Operation::Update, "b", true),
+            (Operation::Delete, "b", true),
+            (Operation::Update, "c", false),
+            (Operation::Delete, "c", true),
+        ] {
+            assert_eq!(pod(operation, namespace).await.is_ok(), lives, "{operation:?} {namespace}");
+        }
+        let review = json!({"metadata": {"namespace": "c"}});
+        let kind = ("authorization.k8s.io", "localsubjectaccessreviews", "");
+        assert!(Write { kind, ..Write::create("", review) }.through(&context, &PLUGIN).await.is_ok());
+        let refused = Write::create("pods", json!({"metadata": {"name": "p", "namespace": "b"}}));
+        let cause = refused.refused(&context, &PLUGIN).await.details.unwrap().causes.unwrap().remove(0);
+        let told = [cause.reason, cause.message, cause.field].map(Option::unwrap);
+        assert_eq!(told, ["NamespaceTerminating", "namespace b is being terminated", "metadata.namespace"]);
     }
 }

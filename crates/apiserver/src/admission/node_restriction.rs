@@ -20,6 +20,9 @@ pub const PLUGIN: Plugin = Plugin {
     validate: None,
 };
 
+/// The namespace of the nodes' leases.
+const LEASES: &str = "kube-node-lease";
+
 async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
     let Some(node) = attributes.user.node_name() else {
         let why = format!("could not determine node from user {:?}", attributes.user.name);
@@ -41,7 +44,7 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
         ("certificates.k8s.io", "podcertificaterequests", _) => {
             pod_certificate_requests::by_node(context, node, attributes).await?
         }
-        ("coordination.k8s.io", "leases", _) => own(node, attributes, "lease"),
+        ("coordination.k8s.io", "leases", _) => own_lease(node, attributes),
         ("storage.k8s.io", "csinodes", _) => own(node, attributes, "CSINode"),
         ("resource.k8s.io", "resourceslices", _) => resource_slice(node, attributes),
         _ => Ok(()),
@@ -56,8 +59,14 @@ fn on(node: &str, pod: Option<&Value>) -> bool {
 async fn pod(context: &Context, node: &str, attributes: &Attributes<'_>) -> Result<Verdict, StatusError> {
     Ok(match (attributes.operation, &attributes.object) {
         (Operation::Create, Some(pod)) => {
+            if let Err(why) = mirror_pod(node, pod) {
+                return Ok(Err(why));
+            }
             let itself = context.objects.get("", "nodes", "", node).await?;
-            mirror_pod(node, itself.as_deref(), pod)
+            let itself = itself.ok_or_else(|| StatusError::not_found("", "nodes", node))?;
+            let owner = items(pod, "/metadata/ownerReferences").next();
+            let (said, uid) = (owner.map_or("", |owner| text(owner, "/uid")), meta::uid(&itself));
+            require(!uid.is_empty() && said == uid, || format!("node {node} UID mismatch: expected {said} got {uid}"))
         }
         (Operation::Delete, _) => require(on(node, attributes.old), || {
             format!("node {node:?} can only delete pods with spec.nodeName set to itself")
@@ -70,7 +79,7 @@ async fn pod(context: &Context, node: &str, attributes: &Attributes<'_>) -> Resu
 }
 
 /// Only mirror Pods that the node owns, and these can't open anything to it.
-fn mirror_pod(node: &str, itself: Option<&Value>, pod: &Value) -> Verdict {
+fn mirror_pod(node: &str, pod: &Value) -> Verdict {
     require(api::meta::annotation(pod, api::rules::pod::MIRROR_ANNOTATION).is_some(), || {
         format!(
             "pod does not have \"kubernetes.io/config.mirror\" annotation, node {node:?} can only create mirror pods"
@@ -78,8 +87,11 @@ fn mirror_pod(node: &str, itself: Option<&Value>, pod: &Value) -> Verdict {
     })?;
     require(on(node, Some(pod)), || format!("node {node:?} can only create pods with spec.nodeName set to itself"))?;
     let owners: Vec<&Value> = items(pod, "/metadata/ownerReferences").collect();
+    require(owners.len() < 2, || {
+        format!("node {node:?} can only create pods with a single owner reference set to itself")
+    })?;
     let [owner] = owners.as_slice() else {
-        return Err(format!("node {node:?} can only create pods with a single owner reference set to itself"));
+        return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
     };
     let own = ("v1", "Node", node) == (text(owner, "/apiVersion"), text(owner, "/kind"), text(owner, "/name"));
     require(own, || format!("node {node:?} can only create pods with an owner reference set to itself"))?;
@@ -89,8 +101,6 @@ fn mirror_pod(node: &str, itself: Option<&Value>, pod: &Value) -> Verdict {
     require(owner.get("blockOwnerDeletion") != Some(&Value::Bool(true)), || {
         format!("node {node:?} must not set blockOwnerDeletion on an owner reference")
     })?;
-    let (said, uid) = (text(owner, "/uid"), itself.map(meta::uid).unwrap_or_default());
-    require(!uid.is_empty() && said == uid, || format!("node {node} UID mismatch: expected {said} got {uid}"))?;
     let named = graph::named_by(pod);
     for (target, what) in [
         (Target::ServiceAccount, "a service account"),
@@ -144,7 +154,7 @@ fn claim_status(node: &str, attributes: &Attributes<'_>) -> Verdict {
         object
     };
     require(rest(attributes.old) == rest(attributes.object.as_ref()), || {
-        format!("node {node:?} is not allowed to update fields other than status.capacity and status.conditions")
+        format!("node {node:?} is not allowed to update fields other than status.quantity and status.conditions")
     })
 }
 
@@ -164,9 +174,8 @@ fn certificate(attributes: &Attributes<'_>) -> Verdict {
 
 async fn eviction(context: &Context, node: &str, attributes: &Attributes<'_>) -> Result<Verdict, StatusError> {
     let pod = context.objects.get("", "pods", attributes.namespace, attributes.name).await?;
-    Ok(require(on(node, pod.as_deref()), || {
-        format!("node {node:?} can only evict pods with spec.nodeName set to itself")
-    }))
+    let pod = pod.ok_or_else(|| StatusError::not_found("", "pods", attributes.name))?;
+    Ok(require(on(node, Some(&pod)), || format!("node {node} can only evict pods with spec.nodeName set to itself")))
 }
 
 /// The token of an account is for a Pod of this node that runs as the account, and for an audience that the Pod names.
@@ -212,13 +221,21 @@ async fn token(context: &Context, node: &str, attributes: &Attributes<'_>) -> Re
 
 fn own(node: &str, attributes: &Attributes<'_>, what: &str) -> Verdict {
     let name = attributes.object.as_ref().map_or(attributes.name, meta::name);
-    require(name == node, || format!("can only access node {what} with the same name as the requesting node"))
+    require(name == node, || format!("can only access {what} with the same name as the requesting node"))
 }
 
+fn own_lease(node: &str, attributes: &Attributes<'_>) -> Verdict {
+    require(attributes.namespace == LEASES, || format!("can only access leases in the {LEASES:?} system namespace"))?;
+    own(node, attributes, "node lease")
+}
+
+/// The slices of a node stay its own, whatever is done with them.
 fn resource_slice(node: &str, attributes: &Attributes<'_>) -> Verdict {
-    let slice = attributes.object.as_ref().or(attributes.old);
-    require(slice.is_some_and(|s| text(s, "/spec/nodeName") == node), || {
-        "can only create or delete ResourceSlice for the requesting node".to_owned()
+    let its_own = |slice: &Value| text(slice, "/spec/nodeName") == node;
+    let seen = [attributes.object.as_ref(), attributes.old];
+    require(seen.into_iter().flatten().all(its_own), || {
+        let verb = attributes.operation.name().to_lowercase();
+        format!("can only {verb} ResourceSlice with the same NodeName as the requesting node")
     })
 }
 
@@ -232,8 +249,10 @@ fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
     let part = |o: Option<&Value>, path: &str| {
         o.and_then(|o| api::meta::at(o, path)).filter(|v| !v.is_null()).cloned().unwrap_or_default()
     };
-    require(part(Some(object), "/spec/configSource") == part(old, "/spec/configSource"), || {
-        format!("node {node:?} is not allowed to update configSource to a new non-nil configSource")
+    let source = part(Some(object), "/spec/configSource");
+    require(source.is_null() || source == part(old, "/spec/configSource"), || match attributes.operation {
+        Operation::Create => format!("node {node:?} is not allowed to create pods with a non-nil configSource"),
+        _ => format!("node {node:?} is not allowed to update configSource to a new non-nil configSource"),
     })?;
     if attributes.operation == Operation::Update {
         require(part(Some(object), "/spec/taints") == part(old, "/spec/taints"), || {
@@ -245,9 +264,10 @@ fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
         })?;
     }
     let refused = refused_labels(object, old);
-    require(refused.is_empty(), || {
-        let verb = if attributes.operation == Operation::Create { "set" } else { "modify" };
-        format!("is not allowed to {verb} the following labels: {}", refused.join(", "))
+    let labels = refused.join(", ");
+    require(refused.is_empty(), || match attributes.operation {
+        Operation::Create => format!("node {node:?} is not allowed to set the following labels: {labels}"),
+        _ => format!("is not allowed to modify labels: {labels}"),
     })
 }
 
@@ -372,7 +392,10 @@ mod tests {
         for (place, value, why) in [
             ("/metadata/annotations", json!({}), "can only create mirror pods"),
             ("/spec/nodeName", json!("n2"), "spec.nodeName set to itself"),
-            ("/metadata/ownerReferences", json!([]), "a single owner reference"),
+            ("/metadata/ownerReferences", json!([]), "an owner reference"),
+            ("/metadata/ownerReferences", json!([{}, {}]), "a single owner reference"),
+            ("/metadata/ownerReferences/0/apiVersion", json!("v2"), "owner reference set to itself"),
+            ("/metadata/ownerReferences/0/name", json!("n2"), "owner reference set to itself"),
             ("/metadata/ownerReferences/0/kind", json!("Pod"), "owner reference set to itself"),
             ("/metadata/ownerReferences/0/controller", json!(null), "controller owner reference"),
             ("/metadata/ownerReferences/0/uid", json!("u2"), "UID mismatch"),
@@ -400,6 +423,70 @@ mod tests {
             let said = create(&[(place, value)]).await.unwrap_err();
             assert!(said.contains(why), "{place}: {said}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_bears_the_nodes_name_is_its_own_and_nothing_else() {
+        let pod = |name: &str, node: &str| {
+            ("pods", json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"nodeName": node}}))
+        };
+        let context = context(vec![pod("near", "n1"), pod("far", "n2")]).await;
+        let named = |name: &str, namespace: &str| json!({"metadata": {"name": name, "namespace": namespace}});
+        let slice = |node: &str| json!({"metadata": {"name": "s"}, "spec": {"nodeName": node}});
+        let (lease, csi) = (("coordination.k8s.io", "leases", ""), ("storage.k8s.io", "csinodes", ""));
+        let (eviction, slices) = (("", "pods", "eviction"), ("resource.k8s.io", "resourceslices", ""));
+        use Operation::{Create, Delete, Update};
+        let check = async |kind, operation, object: Value, expected: &str| {
+            let kept = (operation != Create).then(|| object.clone());
+            let object = (operation != Delete).then_some(object);
+            let write = Write { kind, operation, old: kept, object, ..Write::create("", json!({})) };
+            let said = by_node(write).through(&context, &PLUGIN).await.err().unwrap_or_default();
+            assert!(
+                said.ends_with(expected) && said.is_empty() == expected.is_empty(),
+                "{kind:?} {operation:?}: {said}"
+            );
+        };
+        let (other_lease, other_csi) = (
+            "can only access node lease with the same name as the requesting node",
+            "can only access CSINode with the same name as the requesting node",
+        );
+        for operation in [Create, Update, Delete] {
+            check(lease, operation, named("n1", "kube-node-lease"), "").await;
+            check(lease, operation, named("n2", "kube-node-lease"), other_lease).await;
+            let elsewhere = "can only access leases in the \"kube-node-lease\" system namespace";
+            check(lease, operation, named("n1", "kube-system"), elsewhere).await;
+            check(csi, operation, named("n1", ""), "").await;
+            check(csi, operation, named("n2", ""), other_csi).await;
+            check(slices, operation, slice("n1"), "").await;
+        }
+        for node in ["n2", ""] {
+            let why =
+                |verb: &str| format!("can only {verb} ResourceSlice with the same NodeName as the requesting node");
+            check(slices, Create, slice(node), &why("create")).await;
+            check(slices, Delete, slice(node), &why("delete")).await;
+        }
+        check(eviction, Create, named("near", "ns"), "").await;
+        check(eviction, Create, named("far", "ns"), "node n1 can only evict pods with spec.nodeName set to itself")
+            .await;
+        check(eviction, Create, named("gone", "ns"), "pods \"gone\" not found").await;
+        let node = |spec: Value, labels: Value| json!({"metadata": {"name": "n1", "labels": labels}, "spec": spec});
+        let created = |node: Value| by_node(Write::create("nodes", node)).through(&context, &PLUGIN);
+        let source = json!({"configSource": {"configMap": {"name": "x"}}});
+        let refused = created(node(source.clone(), json!({}))).await.unwrap_err();
+        assert!(
+            refused.ends_with("node \"n1\" is not allowed to create pods with a non-nil configSource"),
+            "{refused}"
+        );
+        let changed = |old: Value, new: Value| update("nodes", "", old, new).through(&context, &PLUGIN);
+        let plain = || node(json!({}), json!({}));
+        assert!(changed(node(source.clone(), json!({})), plain()).await.is_ok(), "old kubelets drop the field");
+        let refused = changed(plain(), node(source, json!({}))).await.unwrap_err();
+        assert!(refused.ends_with("is not allowed to update configSource to a new non-nil configSource"), "{refused}");
+        let refused = changed(plain(), node(json!({}), json!({"x.k8s.io/a": "", "k8s.io/b": ""}))).await.unwrap_err();
+        assert!(refused.ends_with("is forbidden: is not allowed to modify labels: k8s.io/b, x.k8s.io/a"), "{refused}");
+        let owned = json!({"metadata": {"name": "n1", "ownerReferences": [{"uid": "u"}]}, "spec": {}});
+        let refused = changed(plain(), owned).await.unwrap_err();
+        assert!(refused.ends_with("is not allowed to modify ownerReferences"), "{refused}");
     }
 
     #[tokio::test]

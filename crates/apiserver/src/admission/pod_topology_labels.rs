@@ -23,7 +23,7 @@ fn node<'a>(attributes: &'a Attributes<'_>) -> &'a str {
     let Some(object) = &attributes.object else { return "" };
     if is(attributes, "", "pods", "") {
         text(object, "/spec/nodeName")
-    } else if is(attributes, "", "pods", "binding") && ["Node", ""].contains(&text(object, "/target/kind")) {
+    } else if is(attributes, "", "pods", "binding") && text(object, "/target/kind") == "Node" {
         text(object, "/target/name")
     } else {
         ""
@@ -57,7 +57,8 @@ mod tests {
 
     #[tokio::test]
     async fn zone_and_region_come_with_the_node() {
-        let labels = json!({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r", "other": "o"});
+        let labels = json!({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r", "other": "o",
+            "topology.kubernetes.io/arbitrary": "a", "sub.topology.kubernetes.io/zone": "s", "topology.kubernetes.io": "t"});
         let node = ("nodes", json!({"metadata": {"name": "n1", "labels": labels}}));
         let context = context(vec![node]).await;
         let check = async |subresource: &'static str, mut object: Value, labels: Value, expected: Value| {
@@ -68,11 +69,15 @@ mod tests {
         };
         let both = json!({"topology.kubernetes.io/zone": "z", "topology.kubernetes.io/region": "r"});
         check("binding", json!({"target": {"kind": "Node", "name": "n1"}}), json!(null), both.clone()).await;
-        check("binding", json!({"target": {"name": "gone"}}), json!(null), json!(null)).await;
+        check("binding", json!({"target": {"kind": "Node", "name": "gone"}}), json!(null), json!(null)).await;
+        for kind in ["", "Pod"] {
+            check("binding", json!({"target": {"kind": kind, "name": "n1"}}), json!(null), json!(null)).await;
+        }
         check("", json!({"spec": {}}), json!(null), json!(null)).await;
         check("", json!({"spec": {"nodeName": "n1"}}), json!(null), both).await;
         let own = json!({"topology.kubernetes.io/zone": "mine"});
         let expected = json!({"topology.kubernetes.io/zone": "mine", "topology.kubernetes.io/region": "r"});
-        check("", json!({"spec": {"nodeName": "n1"}}), own, expected).await;
+        check("", json!({"spec": {"nodeName": "n1"}}), own.clone(), expected.clone()).await;
+        check("binding", json!({"target": {"kind": "Node", "name": "n1"}}), own, expected).await;
     }
 }

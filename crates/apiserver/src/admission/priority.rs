@@ -163,6 +163,26 @@ mod tests {
         );
         let same = json!({"priorityClassName": "high", "priority": 100, "preemptionPolicy": "PreemptLowerPriority"});
         assert_eq!(pod(same.clone()).through(&some, &PLUGIN).await.unwrap()["spec"], same);
+        let of = |priority: i64| json!({"priority": priority});
+        assert_eq!(pod(of(0)).through(&none, &PLUGIN).await.unwrap()["spec"]["priority"], 0, "what comes of no class");
+        assert_eq!(pod(of(5)).through(&some, &PLUGIN).await.unwrap()["spec"]["priorityClassName"], "usual");
+        let mut patient = class("patient", 2000, true);
+        patient.1["preemptionPolicy"] = json!("Never");
+        let patient = context(vec![patient, class("system-cluster-critical", 2_000_000_000, false)]).await;
+        for spec in
+            [json!({"priorityClassName": "patient"}), json!({"priority": 2000}), json!({"preemptionPolicy": "Never"})]
+        {
+            let out = pod(spec).through(&patient, &PLUGIN).await.unwrap();
+            assert_eq!((&out["spec"]["priority"], &out["spec"]["preemptionPolicy"]), (&json!(2000), &json!("Never")));
+        }
+        let hasty =
+            pod(json!({"preemptionPolicy": "PreemptLowerPriority"})).through(&patient, &PLUGIN).await.unwrap_err();
+        assert!(hasty.ends_with("computed Never from the given PriorityClass name"), "{hasty}");
+        // Names of the system are open to every namespace, and a mirror Pod is a Pod as any other.
+        let mut critical = pod(json!({"priorityClassName": "system-cluster-critical"}));
+        critical.object.as_mut().unwrap()["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
+        let critical = critical.through(&patient, &PLUGIN).await.unwrap();
+        assert_eq!(critical["spec"]["priority"], 2_000_000_000);
         // Of two defaults the lower one counts.
         let two = context(vec![class("dear", 9, true), class("cheap", -3, true)]).await;
         assert_eq!(pod(json!({})).through(&two, &PLUGIN).await.unwrap()["spec"]["priority"], -3);

@@ -1,6 +1,7 @@
-//! ServiceAccount: every Pod runs as an account, and its containers find that account's token where they look for it.
+//! ServiceAccount: every Pod runs as an account, and its containers find that account's token where they look for it. A mirror Pod, which
+//! runs whatever the API server says, names nothing that it would be given; and an account may say that its Pods name its own Secrets only.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use api::Value;
 use api::status::StatusError;
@@ -9,14 +10,15 @@ use json::json;
 
 use super::{
     attributes::{Attributes, Operation},
-    plugin::{Context, Plugin, forbid, is, items, spec_list, text},
+    plugin::{Context, Plugin, Verdict, forbid, is, items, require, spec_list, text},
 };
+use crate::auth::node::graph::{self, Target};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "ServiceAccount",
     concerns,
     admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
-    validate: None,
+    validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -27,19 +29,30 @@ const TOKEN_SECONDS: i64 = 3607;
 const ATTEMPTS: usize = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 
+/// With this annotation an account's Pods name its own Secrets only.
+const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
+
 fn concerns(attributes: &Attributes<'_>) -> bool {
-    attributes.operation == Operation::Create && is(attributes, "", "pods", "")
+    match attributes.operation {
+        Operation::Create => is(attributes, "", "pods", ""),
+        Operation::Update => is(attributes, "", "pods", "ephemeralcontainers"),
+        _ => false,
+    }
+}
+
+fn is_mirror(pod: &Value) -> bool {
+    api::meta::annotation(pod, api::rules::pod::MIRROR_ANNOTATION).is_some()
 }
 
 async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
-    let Some(pod) = &attributes.object else { return Ok(()) };
-    let given = text(pod, "/spec/serviceAccountName").to_owned();
-    if api::meta::annotation(pod, api::rules::pod::MIRROR_ANNOTATION).is_some() {
-        if !given.is_empty() {
-            return Err(forbid(attributes, "a mirror pod may not reference service accounts"));
-        }
+    let Some(pod) = attributes.object.as_ref().filter(|_| attributes.operation == Operation::Create) else {
         return Ok(());
+    };
+    // What a mirror Pod stands for runs already, and a change would make it another one.
+    if is_mirror(pod) {
+        return mirror(pod).map_err(|why| forbid(attributes, why));
     }
+    let given = text(pod, "/spec/serviceAccountName").to_owned();
     let name = if given.is_empty() { "default".to_owned() } else { given };
     let account = account(context, attributes, &name).await?;
     if let Some(pod) = &mut attributes.object {
@@ -84,8 +97,8 @@ fn apply(pod: &mut Value, name: &str, account: &Value) {
 
 /// Gives every container the token's volume that has nothing else in that place.
 fn mount(pod: &mut Value) {
-    let projected = |v: &&Value| v.get("projected").is_some() && text(v, "/name").starts_with(VOLUME_PREFIX);
-    let existing = items(pod, "/spec/volumes").find(projected).map(|v| text(v, "/name").to_owned());
+    let is_there = |volume: &&Value| text(volume, "/name").starts_with(VOLUME_PREFIX);
+    let existing = items(pod, "/spec/volumes").find(is_there).map(|v| text(v, "/name").to_owned());
     let name = existing.clone().unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", clock::name_suffix(5)));
     let mut mounted = false;
     for list in ["initContainers", "containers"] {
@@ -122,6 +135,88 @@ fn volume(name: &str) -> Value {
             ],
         },
     })
+}
+
+/// Others may have changed the Pod since it got its account.
+async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let Some(pod) = &attributes.object else { return Ok(()) };
+    let creates = attributes.operation == Operation::Create;
+    if creates && is_mirror(pod) {
+        return mirror(pod).map_err(|why| forbid(attributes, why));
+    }
+    let name = text(pod, "/spec/serviceAccountName");
+    if name.is_empty() {
+        let (place, pod) = (attributes.namespace, api::meta::name(pod));
+        return Err(forbid(attributes, format!("no service account specified for pod {place}/{pod}")));
+    }
+    let account = account(context, attributes, name).await?;
+    let says = api::meta::annotation(&account, ENFORCE).unwrap_or_default();
+    if !["1", "t", "T", "TRUE", "true", "True"].contains(&says) {
+        return Ok(());
+    }
+    if creates {
+        return own_secrets(pod, &account).map_err(|why| forbid(attributes, why));
+    }
+    // Upstream's refusal of a debugging container is no Status of any reason.
+    of_containers(pod, "ephemeralContainers", "ephemeral container", &account)
+        .map_err(|why| StatusError::new(500, "", why))
+}
+
+fn mirror(pod: &Value) -> Verdict {
+    let named = graph::named_by(pod);
+    for (target, what) in [(Target::ServiceAccount, "service accounts"), (Target::Secret, "secrets")] {
+        require(!named.contains(&target), || format!("a mirror pod may not reference {what}"))?;
+    }
+    let mut sources = items(pod, "/spec/volumes").flat_map(|volume| items(volume, "/projected/sources"));
+    require(!sources.any(|source| api::meta::at(source, "/serviceAccountToken").is_some()), || {
+        "a mirror pod may not use ServiceAccountToken volume projections".to_owned()
+    })
+}
+
+fn names<'a>(account: &'a Value, path: &str) -> BTreeSet<&'a str> {
+    items(account, path).map(|secret| text(secret, "/name")).collect()
+}
+
+/// A Pod names no other Secrets than its account does.
+fn own_secrets(pod: &Value, account: &Value) -> Verdict {
+    let (secrets, name) = (names(account, "/secrets"), api::meta::name(account));
+    let why = format!("is not allowed because service account {name} does not reference that");
+    for volume in items(pod, "/spec/volumes").filter_map(|volume| api::meta::at(volume, "/secret")) {
+        let secret = text(volume, "/secretName");
+        require(secrets.contains(secret), || format!("volume with secret.secretName=\"{secret}\" {why} secret"))?;
+    }
+    of_containers(pod, "initContainers", "init container", account)?;
+    of_containers(pod, "containers", "container", account)?;
+    let pulls = names(account, "/imagePullSecrets");
+    for (at, secret) in items(pod, "/spec/imagePullSecrets").enumerate() {
+        let secret = text(secret, "/name");
+        require(pulls.contains(secret), || format!("imagePullSecrets[{at}].name=\"{secret}\" {why} imagePullSecret"))?;
+    }
+    Ok(())
+}
+
+fn of_containers(pod: &Value, list: &str, what: &str, account: &Value) -> Verdict {
+    let (secrets, name) = (names(account, "/secrets"), api::meta::name(account));
+    let check = |container: &str, by: String, secret: &str| {
+        require(secrets.contains(secret), || {
+            format!(
+                "{what} {container} with {by} referencing secret.secretName=\"{secret}\" is not allowed because service account \
+                 {name} does not reference that secret"
+            )
+        })
+    };
+    for container in items(pod, &format!("/spec/{list}")) {
+        let name = text(container, "/name");
+        for env in items(container, "/env") {
+            if let Some(key) = api::meta::at(env, "/valueFrom/secretKeyRef") {
+                check(name, format!("envVar {}", text(env, "/name")), text(key, "/name"))?;
+            }
+        }
+        for from in items(container, "/envFrom").filter_map(|from| api::meta::at(from, "/secretRef")) {
+            check(name, "envFrom".to_owned(), text(from, "/name"))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -169,5 +264,101 @@ mod tests {
         let expected =
             r#"pods "p" is forbidden: error looking up service account ns/none: serviceaccount "none" not found"#;
         assert_eq!(missing, expected);
+    }
+
+    #[tokio::test]
+    async fn a_mirror_pod_names_nothing_that_it_would_be_given() {
+        let context = context(Vec::new()).await;
+        let mirror = |mut spec: Value| {
+            spec["containers"] = json!([{"name": "a"}]);
+            let metadata = json!({"name": "p", "namespace": "ns", "annotations": {"kubernetes.io/config.mirror": "x"}});
+            Write::create("pods", json!({"metadata": metadata, "spec": spec}))
+        };
+        let plain = mirror(json!({"volumes": [{"name": "v", "emptyDir": {}}]}));
+        let expected = plain.object.clone();
+        assert_eq!(plain.through(&context, &PLUGIN).await.ok(), expected, "nothing is changed");
+        for (spec, why) in [
+            (json!({"serviceAccountName": "default"}), "reference service accounts"),
+            (json!({"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}), "reference secrets"),
+            (json!({"imagePullSecrets": [{"name": "s"}]}), "reference secrets"),
+            (
+                json!({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}),
+                "use ServiceAccountToken volume projections",
+            ),
+        ] {
+            for plugin in [&PLUGIN, &Plugin { admit: None, ..PLUGIN }] {
+                let refused = mirror(spec.clone()).through(&context, plugin).await.unwrap_err();
+                assert_eq!(refused, format!("pods \"p\" is forbidden: a mirror pod may not {why}"));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_account_may_keep_its_pods_to_its_own_secrets() {
+        let account = |name: &str, says: &str| {
+            let metadata = json!({"name": name, "namespace": "ns", "annotations": {ENFORCE: says}});
+            let account =
+                json!({"metadata": metadata, "secrets": [{"name": "own"}], "imagePullSecrets": [{"name": "pull"}]});
+            ("serviceaccounts", account)
+        };
+        let context = context(vec![account("strict", "true"), account("lax", "yes")]).await;
+        let env = |secret: &str| json!([{"name": "E", "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]);
+        let from = |secret: &str| json!([{"secretRef": {"name": secret}}]);
+        let cases = |secret: &str| {
+            let one = |field: &str, value: Value| json!([{"name": "c", field: value}]);
+            [
+                (json!({"volumes": [{"name": "v", "secret": {"secretName": secret}}]}), "volume with secret"),
+                (
+                    json!({"initContainers": one("env", env(secret))}),
+                    "init container c with envVar E referencing secret",
+                ),
+                (
+                    json!({"initContainers": one("envFrom", from(secret))}),
+                    "init container c with envFrom referencing secret",
+                ),
+                (json!({"containers": one("env", env(secret))}), "container c with envVar E referencing secret"),
+                (json!({"containers": one("envFrom", from(secret))}), "container c with envFrom referencing secret"),
+            ]
+        };
+        let of = |account: &str, mut spec: Value| {
+            spec["serviceAccountName"] = json!(account);
+            pod(spec)
+        };
+        let why = "is not allowed because service account strict does not reference that";
+        for (spec, what) in cases("other") {
+            assert!(of("lax", spec.clone()).through(&context, &PLUGIN).await.is_ok());
+            let refused = of("strict", spec).through(&context, &PLUGIN).await.unwrap_err();
+            assert_eq!(refused, format!("pods \"p\" is forbidden: {what}.secretName=\"other\" {why} secret"));
+        }
+        for (spec, _) in cases("own") {
+            assert!(of("strict", spec).through(&context, &PLUGIN).await.is_ok());
+        }
+        let pulls = |name: &str| of("strict", json!({"imagePullSecrets": [{"name": name}]}));
+        assert!(pulls("pull").through(&context, &PLUGIN).await.is_ok());
+        let refused = pulls("own").through(&context, &PLUGIN).await.unwrap_err();
+        let expected = format!("pods \"p\" is forbidden: imagePullSecrets[0].name=\"own\" {why} imagePullSecret");
+        assert_eq!(refused, expected);
+        // Containers for debugging come later, and are asked about then.
+        let debug = |secret: &str| {
+            let spec = json!({"ephemeralContainers": [{"name": "d", "env": env(secret)}]});
+            let (operation, kind) = (Operation::Update, ("", "pods", "ephemeralcontainers"));
+            Write { operation, kind, ..of("strict", spec) }
+        };
+        assert!(debug("own").through(&context, &PLUGIN).await.is_ok());
+        let refused = debug("other").refused(&context, &PLUGIN).await;
+        let what = "ephemeral container d with envVar E referencing secret.secretName=\"other\"";
+        assert_eq!((refused.code, refused.message), (500, format!("{what} {why} secret")));
+    }
+
+    #[tokio::test]
+    async fn a_volume_of_the_tokens_name_is_taken_for_it() {
+        let context = context(vec![("serviceaccounts", json!({"metadata": {"name": "a", "namespace": "ns"}}))]).await;
+        let volumes = json!([{"name": "kube-api-access-x", "emptyDir": {}}]);
+        let spec = json!({"serviceAccountName": "a", "volumes": volumes, "initContainers": [{"name": "i"}], "containers": [{"name": "c"}]});
+        let out = pod(spec).through(&context, &PLUGIN).await.unwrap();
+        assert_eq!(out["spec"]["volumes"], volumes);
+        for list in ["initContainers", "containers"] {
+            assert_eq!(out["spec"][list][0]["volumeMounts"][0]["name"], "kube-api-access-x");
+        }
     }
 }

@@ -1,11 +1,16 @@
-//! AlwaysPullImages: each Pod's images are pulled with its own credentials, also where another Pod has pulled them before.
+//! AlwaysPullImages: each Pod's images are pulled with its own credentials, also where another Pod has pulled them before. Those that are
+//! mounted as volumes are images, too.
 
-use api::{Value, status::StatusError, validation::field::FieldError};
+use api::{
+    Value, meta,
+    status::StatusError,
+    validation::field::{FieldError, Path},
+};
 use json::json;
 
 use crate::admission::{
     attributes::Attributes,
-    plugin::{CONTAINERS, Plugin, containers, done, forbid, is_written_pod, text},
+    plugin::{CONTAINERS, Plugin, containers, done, forbid, is_written_pod, items, text},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -35,15 +40,37 @@ fn pull(pod: &mut Value) {
             container["imagePullPolicy"] = json!(ALWAYS);
         }
     }
+    for volume in pod["spec"].get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
+            image.insert("pullPolicy", json!(ALWAYS));
+        }
+    }
 }
 
-/// A webhook may have changed it since.
+/// The policies of a Pod, each with its place.
+fn policies(pod: &Value) -> impl Iterator<Item = (Path, &str)> {
+    let of_container =
+        |(path, container): (Path, _)| (path.child("imagePullPolicy"), text(container, "/imagePullPolicy"));
+    let volumes = items(pod, "/spec/volumes").enumerate();
+    let of_volume = |(at, volume)| {
+        let path = Path::new("spec").child("volumes").index(at).child("image").child("pullPolicy");
+        meta::at(volume, "/image").map(|image| (path, text(image, "/pullPolicy")))
+    };
+    containers(pod).map(of_container).chain(volumes.filter_map(of_volume))
+}
+
+/// A webhook may have changed it since. As upstream, the refusals together are an error without a reason.
 fn validate(attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let Some(pod) = &attributes.object else { return Ok(()) };
-    let other = containers(pod).find(|(_, container)| text(container, "/imagePullPolicy") != ALWAYS);
-    let Some((path, container)) = other else { return Ok(()) };
-    let policy = text(container, "/imagePullPolicy");
-    Err(forbid(attributes, FieldError::not_supported(&path.child("imagePullPolicy"), policy, &[ALWAYS])))
+    let refused = |(path, policy): (Path, &str)| {
+        (policy != ALWAYS).then(|| forbid(attributes, FieldError::not_supported(&path, policy, &[ALWAYS])).message)
+    };
+    let all: Vec<String> = policies(pod).filter_map(refused).collect();
+    match &all[..] {
+        [] => Ok(()),
+        [one] => Err(StatusError::new(500, "", one)),
+        all => Err(StatusError::new(500, "", format!("[{}]", all.join(", ")))),
+    }
 }
 
 #[cfg(test)]
@@ -54,7 +81,10 @@ mod tests {
 
     fn pod(image: &str, policy: &str) -> Value {
         let container = json!({"name": "c", "image": image, "imagePullPolicy": policy});
-        json!({"metadata": {"name": "p"}, "spec": {"initContainers": [container], "containers": [container]}})
+        let volumes =
+            json!([{"name": "v", "image": {"reference": image, "pullPolicy": policy}}, {"name": "e", "emptyDir": {}}]);
+        json!({"metadata": {"name": "p"},
+            "spec": {"initContainers": [container], "containers": [container], "volumes": volumes}})
     }
 
     #[tokio::test]
@@ -71,8 +101,21 @@ mod tests {
         assert_eq!(update("y").through(&context, &PLUGIN).await.unwrap(), pod("y", "Always"));
         let late = Plugin { admit: None, ..PLUGIN };
         let refused = Write::create("pods", pod("x", "Never")).through(&context, &late).await.unwrap_err();
-        let expected = "pods \"p\" is forbidden: spec.initContainers[0].imagePullPolicy: Unsupported value: \"Never\": \
-                        supported values: \"Always\"";
-        assert_eq!(refused, expected);
+        let why = |path: &str, policy: &str| {
+            format!(
+                "pods \"p\" is forbidden: spec.{path}: Unsupported value: \"{policy}\": supported values: \"Always\""
+            )
+        };
+        let all = ["initContainers[0].imagePullPolicy", "containers[0].imagePullPolicy", "volumes[0].image.pullPolicy"];
+        assert_eq!(refused, format!("[{}]", all.map(|path| why(path, "Never")).join(", ")));
+        let mut one = pod("x", "Always");
+        one["spec"]["volumes"][0]["image"].as_object_mut().unwrap().remove("pullPolicy");
+        let refused = Write::create("pods", one).refused(&context, &late).await;
+        assert_eq!((refused.code, refused.message), (500, why(all[2], "")));
+        // What is no Pod itself is left alone.
+        for kind in [("", "foos", ""), ("", "pods", "exec")] {
+            let write = Write { kind, ..Write::create("pods", pod("x", "Never")) };
+            assert_eq!(write.through(&context, &PLUGIN).await.unwrap(), pod("x", "Never"));
+        }
     }
 }

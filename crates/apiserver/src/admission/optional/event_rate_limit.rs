@@ -70,4 +70,47 @@ mod tests {
         write("jim").await.unwrap();
         write("jane").await.unwrap();
     }
+
+    /// Letters stand for the values that the limit counts by: one behind `!` is refused, and `_` is a second's pause.
+    #[tokio::test(start_paused = true)]
+    async fn each_limit_counts_by_what_it_is_of() {
+        let check = async |sort: &str, (burst, cache): (i64, i64), by: &str, story: &str| {
+            let limit = json!({"type": sort, "qps": 1, "burst": burst, "cacheSize": cache});
+            let config = json!({"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration", "limits": [limit]});
+            let mut context = context(Vec::new()).await;
+            context.optional.event_limits = Limits::parse(&Section::of("", &config).unwrap()).unwrap();
+            for step in story.split_whitespace() {
+                if step == "_" {
+                    clock::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+                // No two events come at one moment, so that one of them is the older one.
+                clock::sleep(Duration::from_millis(1)).await;
+                let value = step.trim_start_matches('!');
+                let mut event = json!({"metadata": {"name": "e", "namespace": "n"}});
+                let mut user = "jane";
+                match by.split_once('/') {
+                    Some((part, field)) => event[part][field] = json!(value),
+                    None => user = value,
+                }
+                let write = Write { user: User::new(user, ["dev"]), ..Write::create("events", event) };
+                let taken = write.through(&context, &PLUGIN).await;
+                assert_eq!(taken.is_ok(), !step.starts_with('!'), "{sort} by {by}: {step} of {story}");
+            }
+            // Anything else is written as before, and does not count.
+            assert!(Write::create("pods", json!({"metadata": {"name": "p"}})).through(&context, &PLUGIN).await.is_ok());
+        };
+        check("Server", (3, 0), "user", "A B A !A _ A !A").await;
+        let of = [("Namespace", "metadata/namespace"), ("User", "user"), ("SourceAndObject", "source/component")];
+        for (sort, by) in of {
+            check(sort, (3, 10), by, "A A A !A _ A").await;
+            check(sort, (3, 10), by, "A A B A !A B B !B").await;
+            // The one that was used least lately makes room for another.
+            check(sort, (3, 2), by, "A A B B B A !B !A C !A B").await;
+        }
+        let parts = ["kind", "namespace", "name", "uid", "apiVersion"].map(|field| format!("involvedObject/{field}"));
+        for by in parts.iter().map(String::as_str).chain(["source/host"]) {
+            check("SourceAndObject", (1, 10), by, "A !A B").await;
+        }
+    }
 }

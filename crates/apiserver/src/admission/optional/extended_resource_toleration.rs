@@ -6,15 +6,14 @@ use api::k8s_openapi::api::core::v1::Toleration;
 use api::rules::{resource_name, taint};
 use api::{Value, meta};
 
-use crate::admission::plugin::{Plugin, done, is_written_pod, items, tolerate};
+use crate::admission::plugin::{Plugin, done, is_written_pod, items, spec_list, tolerations_at};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "ExtendedResourceToleration",
     concerns: is_written_pod,
     admit: Some(|_, attributes| {
         if let Some(pod) = &mut attributes.object {
-            let tolerations: Vec<Toleration> = extended(pod).iter().map(|name| toleration(name)).collect();
-            tolerate(pod, &tolerations);
+            extended(pod).iter().for_each(|name| add(pod, &toleration(name)));
         }
         done(Ok(()))
     }),
@@ -38,6 +37,19 @@ fn toleration(name: &str) -> Toleration {
     }
 }
 
+/// Adds one, also where another one covers it: only of the same taint there is no second one, which may be for some time alone.
+fn add(pod: &mut Value, more: &Toleration) {
+    let mut all = tolerations_at(pod, "/spec/tolerations");
+    let is_same = |one: &Toleration| Toleration { toleration_seconds: None, ..one.clone() } == *more;
+    match all.iter().position(is_same) {
+        Some(at) => all[at] = more.clone(),
+        None => all.push(more.clone()),
+    }
+    if let (Some(list), Ok(Value::Array(all))) = (spec_list(pod, "tolerations"), json::to_value(all)) {
+        *list = all;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +69,16 @@ mod tests {
         check(json!({"cpu": "1"}), json!({"memory": "1Gi"}), json!([]), json!([])).await;
         check(json!({"b.io/x": "1"}), json!({"a.io/x": "1"}), json!([]), json!([of("a.io/x"), of("b.io/x")])).await;
         check(json!({}), json!({"a.io/x": "1"}), json!([of("a.io/x")]), json!([of("a.io/x")])).await;
+        let device = json!({"a.io/x": "1"});
+        for other in [
+            json!({"key": "foo", "operator": "Equal", "value": "bar", "effect": "NoSchedule"}),
+            json!({"key": "a.io/x", "operator": "Equal", "value": "foo", "effect": "NoExecute"}),
+            json!({"operator": "Exists"}),
+        ] {
+            check(json!({}), device.clone(), json!([other]), json!([other, of("a.io/x")])).await;
+        }
+        let mut short = of("a.io/x");
+        short["tolerationSeconds"] = json!(5);
+        check(device, json!({}), json!([short]), json!([of("a.io/x")])).await;
     }
 }

@@ -31,7 +31,8 @@ async fn of_namespace(context: &Context, attributes: &Attributes<'_>) -> Result<
     let found = context.objects.get("", "namespaces", "", attributes.namespace).await?;
     let namespace = found.ok_or_else(|| StatusError::not_found("", "namespaces", attributes.namespace))?;
     let wanted = match api::meta::annotation(&namespace, ANNOTATION) {
-        Some(text) => labels(text).map_err(StatusError::internal)?,
+        // Upstream's error here is words alone, without a reason.
+        Some(text) => labels(text).map_err(|why| StatusError::new(500, "", why))?,
         None => context.optional.node_selectors.of(DEFAULT),
     };
     let own = attributes.object.as_ref().map(of_pod).unwrap_or_default();
@@ -107,6 +108,27 @@ mod tests {
         check(&[("n", "a=b,c=d")], None, "a=b,e=f", Err(beyond)).await;
         check(&[("n", "a=b")], Some("c=d"), "", Err(beyond)).await;
         check(&[("other", "a=b")], None, "e=f", Ok("e=f")).await;
-        check(&[], Some("a in (b,c)"), "", Err("Internal error occurred: invalid selector: a in (b,c)")).await;
+        check(&[], None, "", Ok("")).await;
+        check(&[(DEFAULT, "infra = false")], None, "", Ok("infra=false")).await;
+        check(&[], Some(" infra = false "), "", Ok("infra=false")).await;
+        check(&[(DEFAULT, "infra=false")], Some("infra=true"), "", Ok("infra=true")).await;
+        check(&[(DEFAULT, "env=dev")], Some("infra=false, env = test"), "env=dev,color=blue", Err(conflict)).await;
+        let allowed = |infra: &'static str| [(DEFAULT, "env=dev"), ("n", infra)];
+        let merged = "infra=false,env=dev,color=blue";
+        check(
+            &allowed("env=dev, infra=false, color=blue"),
+            Some("infra=false, env = dev"),
+            "env=dev,color=blue",
+            Ok(merged),
+        )
+        .await;
+        check(
+            &allowed("env=dev, infra=true, color=blue"),
+            Some("infra=false, env = dev"),
+            "env=dev,color=blue",
+            Err(beyond),
+        )
+        .await;
+        check(&[], Some("a in (b,c)"), "", Err("invalid selector: a in (b,c)")).await;
     }
 }
