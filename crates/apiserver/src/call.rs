@@ -36,6 +36,11 @@ impl Call {
 
     /// Reads the whole body, within the server's limit.
     pub async fn read_body(&mut self) -> Result<Bytes, StatusError> {
-        std::mem::replace(&mut self.body, Body::empty()).collect(self.state.limits.body_bytes).await
+        let body = std::mem::replace(&mut self.body, Body::empty()).collect(self.state.limits.body_bytes).await;
+        match &body {
+            Ok(bytes) => spans::event_with("limitedReadBody succeeded", || [("len", bytes.len().into())]),
+            Err(error) => spans::event_with("limitedReadBody failed", || [("err", (&*error.message).into())]),
+        }
+        body
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dialer::{Dialer, Endpoint};
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderName, HeaderValue, Request, Response, header};
 
 use crate::{
     body::Body,
@@ -30,6 +30,9 @@ impl Config {
     }
 }
 
+/// A request says by this header which trace it is of.
+const TRACE: HeaderName = HeaderName::from_static("traceparent");
+
 /// The way to a server elsewhere.
 pub(crate) struct Remote {
     dialer: Dialer<Body>,
@@ -48,8 +51,15 @@ impl Remote {
         request.headers_mut().insert(header::HOST, self.host.clone());
         self.shown.stamp(request.headers_mut());
         tracing::trace!(method = %request.method(), server = self.to.host, uri = %request.uri(), "request");
-        let answer = self.dialer.send(&self.to, request).await.map_err(Error::transport)?;
-        Ok(answer.map(Body::Network))
+        let mut span = spans::ask(request.method().as_str(), &self.to.host).map(|(span, context)| {
+            request.headers_mut().extend(context.parse().ok().map(|context| (TRACE.clone(), context)));
+            span
+        });
+        let answer = self.dialer.send(&self.to, request).await;
+        if let Some(span) = &mut span {
+            span.answered(answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+        }
+        Ok(answer.map_err(Error::transport)?.map(Body::Network))
     }
 }
 
@@ -88,6 +98,16 @@ mod tests {
         let client = from_config(config).unwrap();
         let read = rest::read(&client, "/api/v1/pods?limit=1", rest::Form::Whole).await.unwrap();
         String::from_utf8(read.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn requests_within_a_trace_are_spans() {
+        let (tracer, mut spans) = spans::Tracer::new(1_000_000);
+        let config = Config::new(&server().await).unwrap();
+        let work = tracer.root("syncPod");
+        work.around(said(&config)).await;
+        let asked = spans.recv().await.unwrap();
+        assert_eq!((&*asked.name, asked.parent, asked.failed), ("HTTP GET", Some(work.context().span), false));
     }
 
     #[tokio::test]

@@ -42,6 +42,7 @@ use crate::{
     },
     shutdown::logind,
     users::held::Users,
+    traced::Traces,
     volume_room::VolumeUsages,
     volumes::{
         certificates::Certificates,
@@ -127,6 +128,8 @@ pub struct Kubelet {
     pub figures: Arc<Figures>,
     /// The answers to its probes, counted.
     pub probe_counts: ProbeCounts,
+    /// The spans of its work.
+    pub traces: Traces,
     /// Which pressures the node is under, as the eviction manager measures them.
     pub pressures: watch::Receiver<Pressures>,
     /// Whether the machine is about to end, as [`crate::shutdown`] says.
@@ -185,6 +188,7 @@ impl Kubelet {
             volume_usages: VolumeUsages::default(),
             figures,
             probe_counts: ProbeCounts::default(),
+            traces: Traces::new(config.settings.tracing.as_ref(), &config.node_name)?,
             pressures,
             shuts_down: watch::Sender::new(false),
             claims,

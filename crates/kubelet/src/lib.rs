@@ -30,6 +30,7 @@ mod sorts;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod traced;
 mod usage;
 mod users;
 mod volume_room;
@@ -99,6 +100,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = affinity::reconcile::run(kubelet.clone()), if kubelet.affinity.shares() => {}
         () = server::pod_resources::serve(kubelet.clone()), if kubelet.host.plugins => {}
         () = local::report::run(kubelet.clone()) => {}
+        () = kubelet.traces.send() => {}
         () = kubelet.csi.clone().sweep(), if kubelet.host.plugins => {}
         () = kubelet.csi.clone().follow_sizes(), if kubelet.host.plugins => {}
         () = registry::run(plugin_folder, sorts::all(&kubelet)), if kubelet.host.plugins => {}

@@ -1,14 +1,16 @@
-//! Profiles of this process that `go tool pprof` opens: where its processor time goes, and where its threads are now.
+//! Profiles of this process that `go tool pprof` opens: where its processor time goes, where its threads are now, and who asks for
+//! memory.
 //!
-//! `page` answers for servers, `sampler` looks at the stacks, `symbols` finds the functions in the files that the process runs, `message` writes it down. Only
+//! `page` answers for servers, `sampler` looks at the stacks, `heap` records allocations, `symbols` finds the functions in the files that the process runs, `message` writes it down. Only
 //! one profile is made at a time, and nothing costs anything while none is.
 
+pub mod heap;
 mod message;
 pub mod page;
 mod sampler;
 mod symbols;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 pub use symbols::lookup;
 
@@ -24,6 +26,8 @@ pub enum Refusal {
     Busy,
     /// This machine's processor or system is not known here.
     Unsupported,
+    /// The allocator of this process records nothing.
+    Unrecorded,
 }
 
 /// Where the processor time of the whole process goes in the given time, as a gzipped `Profile`. When the future is dropped, sampling
@@ -37,10 +41,12 @@ pub async fn cpu(time: Duration) -> Result<Vec<u8>, Refusal> {
     let about = message::About {
         types: &[("samples", "count"), ("cpu", "nanoseconds")],
         period: ("cpu", "nanoseconds", period),
+        shown: "",
+        without: "",
         began_nanoseconds: i64::try_from(began.as_nanosecond()).unwrap_or(0),
         took: time,
     };
-    Ok(written(stacks, about, move |count| vec![count, count * period]).await)
+    Ok(written(counted(&stacks, |count| vec![count, count * period]), about).await)
 }
 
 /// Where each thread is now, as a gzipped `Profile`.
@@ -49,10 +55,69 @@ pub async fn threads() -> Result<Vec<u8>, Refusal> {
     let about = message::About {
         types: &[("threads", "count")],
         period: ("threads", "count", 1),
+        shown: "",
+        without: "",
         began_nanoseconds: i64::try_from(clock::now().as_nanosecond()).unwrap_or(0),
         took: Duration::ZERO,
     };
-    Ok(written(stacks, about, |count| vec![count]).await)
+    Ok(written(counted(&stacks, |count| vec![count]), about).await)
+}
+
+/// The type of a profile of memory that is shown first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    Held,
+    Asked,
+}
+
+/// The memory that is asked for in the given time, and what of it is held at its end, as a gzipped `Profile`. When the future is dropped,
+/// recording ends.
+pub async fn memory(time: Duration, first: Memory) -> Result<Vec<u8>, Refusal> {
+    let time = time.min(LONGEST);
+    let (began, recording) = (clock::now(), heap::Recording::begin(heap::RATE)?);
+    clock::sleep(time).await;
+    let recorded = recording.end();
+    let about = message::About {
+        types: &[
+            ("alloc_objects", "count"),
+            ("alloc_space", "bytes"),
+            ("inuse_objects", "count"),
+            ("inuse_space", "bytes"),
+        ],
+        period: ("space", "bytes", heap::RATE as i64),
+        shown: if first == Memory::Held { "inuse_space" } else { "alloc_space" },
+        without: ALLOCATOR,
+        began_nanoseconds: i64::try_from(began.as_nanosecond()).unwrap_or(0),
+        took: time,
+    };
+    let sample = |(places, totals): (Vec<u64>, heap::Totals)| {
+        let (asked, held) = (scaled(totals.asked, totals.asked_bytes), scaled(totals.held, totals.held_bytes));
+        (places, vec![asked.0, asked.1, held.0, held.1])
+    };
+    Ok(written(recorded.into_iter().map(sample).collect(), about).await)
+}
+
+/// The functions between who asks for memory and the record.
+const ALLOCATOR: &str =
+    "profile::heap::.*|<profile::heap::.*|__rust_.*|__rustc.*|alloc::alloc::.*|<alloc::alloc::.*|alloc::raw_vec::.*";
+
+/// The number and size of the allocations that the recorded ones stand for: the chance of each was 1 - exp(-size / rate).
+fn scaled(count: usize, bytes: usize) -> (i64, i64) {
+    if count == 0 {
+        return (0, 0);
+    }
+    let (count, bytes) = (count as f64, bytes as f64);
+    let scale = 1.0 / (1.0 - (-(bytes / count).max(1.0) / heap::RATE as f64).exp());
+    ((count * scale) as i64, (bytes * scale) as i64)
+}
+
+/// Puts equal stacks together. `values` says what a number of them is worth.
+fn counted(stacks: &[sampler::Stack], values: impl Fn(i64) -> Vec<i64>) -> Vec<message::Sample> {
+    let mut counts: BTreeMap<Vec<u64>, i64> = BTreeMap::new();
+    for stack in stacks {
+        *counts.entry(stack.places()).or_default() += 1;
+    }
+    counts.into_iter().map(|(places, count)| (places, values(count))).collect()
 }
 
 /// The same as text: for each thread its number, its name and its functions, from the innermost on.
@@ -88,13 +153,9 @@ async fn threads_now() -> Result<Vec<sampler::Stack>, Refusal> {
     Ok(sampling.end())
 }
 
-async fn written(
-    stacks: Vec<sampler::Stack>,
-    about: message::About,
-    values: impl Fn(i64) -> Vec<i64> + Send + 'static,
-) -> Vec<u8> {
+async fn written(samples: Vec<message::Sample>, about: message::About) -> Vec<u8> {
     // Reading the tables of functions takes its time.
-    tokio::task::spawn_blocking(move || message::write(&stacks, &about, values)).await.unwrap_or_default()
+    tokio::task::spawn_blocking(move || message::write(&samples, &about)).await.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -134,6 +195,44 @@ mod tests {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         work.join().unwrap();
         assert!(threads.contains("[burner]:"), "{threads}");
+    }
+
+    #[inline(never)]
+    fn ask_for_memory_in_the_profile() -> Vec<Vec<u8>> {
+        (0..16).map(|_| std::hint::black_box(vec![0; heap::RATE])).collect()
+    }
+
+    #[tokio::test]
+    async fn memory_that_is_asked_for_is_in_the_profile() {
+        let asked = async || {
+            let profile = memory(Duration::from_millis(200), Memory::Held);
+            tokio::pin!(profile);
+            loop {
+                tokio::select! {
+                    made = &mut profile => return made,
+                    () = tokio::task::yield_now() => drop(ask_for_memory_in_the_profile()),
+                }
+            }
+        };
+        let made = loop {
+            match asked().await {
+                // Another test is recording.
+                Err(Refusal::Busy) => tokio::task::yield_now().await,
+                made => break made.unwrap(),
+            }
+        };
+        let text = String::from_utf8_lossy(&unzipped(&made)).into_owned();
+        for name in ["ask_for_memory_in_the_profile", "inuse_space", "alloc_objects"] {
+            assert!(text.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_recorded_stands_for_what_was_not() {
+        assert_eq!(scaled(0, 0), (0, 0));
+        assert_eq!(scaled(1, 64 * heap::RATE), (1, 64 * heap::RATE as i64));
+        let (count, bytes) = scaled(3, 3 * 1024);
+        assert!((1530..1540).contains(&count) && bytes / count == 1024, "{count} {bytes}");
     }
 
     fn unzipped(bytes: &[u8]) -> Vec<u8> {

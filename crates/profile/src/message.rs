@@ -4,12 +4,16 @@ use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::{sampler::Stack, symbols::Found};
+use crate::symbols::Found;
 
 /// The meaning of the numbers in a profile.
 pub struct About {
     pub types: &'static [(&'static str, &'static str)],
     pub period: (&'static str, &'static str, i64),
+    /// The type that is shown when none is asked for; the last one when empty.
+    pub shown: &'static str,
+    /// Functions that are left out with all that they call: an expression that has to match the whole name.
+    pub without: &'static str,
     pub began_nanoseconds: i64,
     pub took: Duration,
 }
@@ -73,18 +77,12 @@ impl Texts {
     }
 }
 
-/// Writes the stacks down, equal ones together: `values` says what a number of them is worth.
-pub fn write(stacks: &[Stack], about: &About, values: impl Fn(i64) -> Vec<i64>) -> Vec<u8> {
-    let mut counts: BTreeMap<&[u64], i64> = BTreeMap::new();
-    for stack in stacks {
-        *counts.entry(&stack.frames).or_default() += 1;
-    }
-    // The address of a call is the one behind it: the call itself is the last byte before.
-    let places = |frames: &[u64]| -> Vec<u64> {
-        let frames = frames.iter().enumerate();
-        frames.map(|(index, at)| if index == 0 { *at } else { at.saturating_sub(1) }).collect()
-    };
-    let mut addresses: Vec<u64> = counts.keys().flat_map(|frames| places(frames)).collect();
+/// The places in code of a stack, from the innermost on, and a value of each type.
+pub type Sample = (Vec<u64>, Vec<i64>);
+
+/// Writes the samples down.
+pub fn write(samples: &[Sample], about: &About) -> Vec<u8> {
+    let mut addresses: Vec<u64> = samples.iter().flat_map(|(places, _)| places.iter().copied()).collect();
     addresses.sort_unstable();
     addresses.dedup();
     let found = Found::of(&addresses);
@@ -97,10 +95,10 @@ pub fn write(stacks: &[Stack], about: &About, values: impl Fn(i64) -> Vec<i64>) 
         });
     }
     let number = |at: u64| addresses.partition_point(|other| *other < at) as u64 + 1;
-    for (frames, count) in &counts {
+    for (places, values) in samples {
         profile.message(2, |sample| {
-            sample.packed(1, places(frames).into_iter().map(number));
-            sample.packed(2, values(*count).into_iter().map(|value| value as u64));
+            sample.packed(1, places.iter().copied().map(number));
+            sample.packed(2, values.iter().map(|value| *value as u64));
         });
     }
     for (index, mapping) in found.mappings.iter().enumerate() {
@@ -117,6 +115,8 @@ pub fn write(stacks: &[Stack], about: &About, values: impl Fn(i64) -> Vec<i64>) 
     functions(&mut profile, &mut texts, &addresses, &found);
     let (sort, unit, every) = about.period;
     let (sort, unit) = (texts.place(sort), texts.place(unit));
+    let (shown, without) = (texts.place(about.shown), texts.place(about.without));
+    profile.number(7, without);
     profile.bytes(6, b"");
     texts.all.iter().for_each(|text| profile.bytes(6, text.as_bytes()));
     profile.number(9, about.began_nanoseconds as u64);
@@ -126,6 +126,7 @@ pub fn write(stacks: &[Stack], about: &About, values: impl Fn(i64) -> Vec<i64>) 
         value.number(2, unit);
     });
     profile.number(12, every as u64);
+    profile.number(14, shown);
     let mut zipped = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory does not fail.
     let _ = zipped.write_all(&profile.0);

@@ -25,6 +25,14 @@ pub struct Stack {
     pub frames: Vec<u64>,
 }
 
+impl Stack {
+    /// The places in code. The address of a call is the one behind it: the call itself is the last byte before.
+    pub fn places(&self) -> Vec<u64> {
+        let frames = self.frames.iter().enumerate();
+        frames.map(|(index, at)| if index == 0 { *at } else { at.saturating_sub(1) }).collect()
+    }
+}
+
 /// The place where the handler writes one stack.
 struct Slot {
     thread: AtomicU32,
@@ -45,13 +53,18 @@ static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 /// Somebody samples.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-unsafe extern "C" {
-    fn _Unwind_Backtrace(frame: extern "C" fn(*mut c_void, *mut c_void) -> c_int, of: *mut c_void) -> c_int;
-    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+/// The walk up a stack, by the tables that panics need.
+pub mod unwind {
+    use std::ffi::{c_int, c_void};
+
+    unsafe extern "C" {
+        pub fn _Unwind_Backtrace(frame: extern "C" fn(*mut c_void, *mut c_void) -> c_int, of: *mut c_void) -> c_int;
+        pub fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    }
 }
 
-const GO_ON: c_int = 0;
-const END: c_int = 5;
+pub const GO_ON: c_int = 0;
+pub const END: c_int = 5;
 
 /// A walk up one stack.
 struct Walk<'a> {
@@ -64,7 +77,7 @@ struct Walk<'a> {
 
 extern "C" fn frame(context: *mut c_void, walk: *mut c_void) -> c_int {
     // SAFETY: the unwinder hands on the walk that it was given, which outlives it, and a context of its own.
-    let (walk, at) = unsafe { (&mut *walk.cast::<Walk<'_>>(), _Unwind_GetIP(context)) };
+    let (walk, at) = unsafe { (&mut *walk.cast::<Walk<'_>>(), unwind::_Unwind_GetIP(context)) };
     walk.found |= at == walk.interrupted;
     if walk.found && walk.depth < DEPTH {
         walk.slot.frames[walk.depth].store(at, Ordering::Relaxed);
@@ -88,7 +101,7 @@ fn interrupted(_: &libc::ucontext_t) -> Option<usize> {
     None
 }
 
-const SUPPORTED: bool = cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")));
+pub const SUPPORTED: bool = cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")));
 
 extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: errno belongs to the thread, which must find it as it was.
@@ -112,7 +125,7 @@ fn sample(buffer: &Buffer, interrupted: usize) {
     let mut walk = Walk { slot, interrupted, found: false, depth: 0 };
     // SAFETY: the walk outlives the call. The unwinder reads the tables of the loaded files, which nothing unloads, and allocates
     // nothing for a walk.
-    unsafe { _Unwind_Backtrace(frame, ptr::from_mut(&mut walk).cast()) };
+    unsafe { unwind::_Unwind_Backtrace(frame, ptr::from_mut(&mut walk).cast()) };
     if walk.depth == 0 {
         slot.frames[0].store(interrupted, Ordering::Relaxed);
         walk.depth = 1;

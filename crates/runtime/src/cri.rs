@@ -8,12 +8,16 @@ use std::{
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient, *};
-use tonic::transport::Channel;
+use tonic::{service::interceptor::InterceptedService, transport::Channel};
 
 use crate::{
     engine::{Credentials, Error, Result, Runtime},
     events, grpc,
+    traces::{self, Carry},
 };
+
+/// The connection, on which calls say which trace they are of.
+type Traced = InterceptedService<Channel, Carry>;
 
 /// How long an ordinary call may take, and one that waits for the network or for other programs.
 const CALL: Duration = Duration::from_secs(30);
@@ -41,20 +45,23 @@ impl Cri {
         &self.socket
     }
 
-    fn runtime(&self) -> RuntimeServiceClient<Channel> {
-        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES)
+    fn runtime(&self) -> RuntimeServiceClient<Traced> {
+        let carry: Carry = traces::carry;
+        RuntimeServiceClient::with_interceptor(self.channel.clone(), carry).max_decoding_message_size(MESSAGE_BYTES)
     }
 
-    fn image_service(&self) -> ImageServiceClient<Channel> {
-        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_BYTES)
+    fn image_service(&self) -> ImageServiceClient<Traced> {
+        let carry: Carry = traces::carry;
+        ImageServiceClient::with_interceptor(self.channel.clone(), carry).max_decoding_message_size(MESSAGE_BYTES)
     }
 
     async fn call<T>(
         &self,
+        method: &'static str,
         limit: Duration,
         work: impl Future<Output = std::result::Result<tonic::Response<T>, tonic::Status>>,
     ) -> Result<T> {
-        match tokio::time::timeout(limit, work).await {
+        match traces::called(method, tokio::time::timeout(limit, work)).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.error(status)),
             Err(_) => Err(Error::Refused {
@@ -88,36 +95,53 @@ fn seconds(duration: Duration) -> i64 {
 impl Runtime for Cri {
     async fn version(&self) -> Result<VersionResponse> {
         let request = VersionRequest { version: "0.1.0".to_owned() };
-        self.call(CALL, self.runtime().version(request)).await
+        self.call("runtime.v1.RuntimeService/Version", CALL, self.runtime().version(request)).await
     }
 
     async fn status(&self) -> Result<StatusResponse> {
-        self.call(CALL, self.runtime().status(StatusRequest { verbose: false })).await
+        self.call("runtime.v1.RuntimeService/Status", CALL, self.runtime().status(StatusRequest { verbose: false }))
+            .await
     }
 
     async fn run_sandbox(&self, config: PodSandboxConfig, handler: &str) -> Result<String> {
         let request = RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
-        Ok(self.call(LONG_CALL, self.runtime().run_pod_sandbox(request)).await?.pod_sandbox_id)
+        Ok(self
+            .call("runtime.v1.RuntimeService/RunPodSandbox", LONG_CALL, self.runtime().run_pod_sandbox(request))
+            .await?
+            .pod_sandbox_id)
     }
 
     async fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.call(LONG_CALL, self.runtime().stop_pod_sandbox(request)).await.map(drop)
+        self.call("runtime.v1.RuntimeService/StopPodSandbox", LONG_CALL, self.runtime().stop_pod_sandbox(request))
+            .await
+            .map(drop)
     }
 
     async fn remove_sandbox(&self, id: &str) -> Result<()> {
         let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.call(LONG_CALL, self.runtime().remove_pod_sandbox(request)).await.map(drop)
+        self.call("runtime.v1.RuntimeService/RemovePodSandbox", LONG_CALL, self.runtime().remove_pod_sandbox(request))
+            .await
+            .map(drop)
     }
 
     async fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatus> {
         let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
-        let response = self.call(CALL, self.runtime().pod_sandbox_status(request)).await?;
+        let response = self
+            .call("runtime.v1.RuntimeService/PodSandboxStatus", CALL, self.runtime().pod_sandbox_status(request))
+            .await?;
         response.status.ok_or(Error::Incomplete { call: "PodSandboxStatus", field: "status" })
     }
 
     async fn sandboxes(&self, filter: Option<PodSandboxFilter>) -> Result<Vec<PodSandbox>> {
-        Ok(self.call(CALL, self.runtime().list_pod_sandbox(ListPodSandboxRequest { filter })).await?.items)
+        Ok(self
+            .call(
+                "runtime.v1.RuntimeService/ListPodSandbox",
+                CALL,
+                self.runtime().list_pod_sandbox(ListPodSandboxRequest { filter }),
+            )
+            .await?
+            .items)
     }
 
     async fn create_container(
@@ -131,32 +155,50 @@ impl Runtime for Cri {
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        Ok(self.call(LONG_CALL, self.runtime().create_container(request)).await?.container_id)
+        Ok(self
+            .call("runtime.v1.RuntimeService/CreateContainer", LONG_CALL, self.runtime().create_container(request))
+            .await?
+            .container_id)
     }
 
     async fn start_container(&self, id: &str) -> Result<()> {
         let request = StartContainerRequest { container_id: id.to_owned() };
-        self.call(LONG_CALL, self.runtime().start_container(request)).await.map(drop)
+        self.call("runtime.v1.RuntimeService/StartContainer", LONG_CALL, self.runtime().start_container(request))
+            .await
+            .map(drop)
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()> {
         let request = StopContainerRequest { container_id: id.to_owned(), timeout: seconds(grace) };
-        self.call(grace + LONG_CALL, self.runtime().stop_container(request)).await.map(drop)
+        self.call("runtime.v1.RuntimeService/StopContainer", grace + LONG_CALL, self.runtime().stop_container(request))
+            .await
+            .map(drop)
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
         let request = RemoveContainerRequest { container_id: id.to_owned() };
-        self.call(LONG_CALL, self.runtime().remove_container(request)).await.map(drop)
+        self.call("runtime.v1.RuntimeService/RemoveContainer", LONG_CALL, self.runtime().remove_container(request))
+            .await
+            .map(drop)
     }
 
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let response = self.call(CALL, self.runtime().container_status(request)).await?;
+        let response = self
+            .call("runtime.v1.RuntimeService/ContainerStatus", CALL, self.runtime().container_status(request))
+            .await?;
         response.status.ok_or(Error::Incomplete { call: "ContainerStatus", field: "status" })
     }
 
     async fn containers(&self, filter: Option<ContainerFilter>) -> Result<Vec<Container>> {
-        Ok(self.call(CALL, self.runtime().list_containers(ListContainersRequest { filter })).await?.containers)
+        Ok(self
+            .call(
+                "runtime.v1.RuntimeService/ListContainers",
+                CALL,
+                self.runtime().list_containers(ListContainersRequest { filter }),
+            )
+            .await?
+            .containers)
     }
 
     async fn update_resources(&self, id: &str, resources: LinuxContainerResources) -> Result<()> {
@@ -165,35 +207,59 @@ impl Runtime for Cri {
             linux: Some(resources),
             ..Default::default()
         };
-        self.call(CALL, self.runtime().update_container_resources(request)).await.map(drop)
+        self.call(
+            "runtime.v1.RuntimeService/UpdateContainerResources",
+            CALL,
+            self.runtime().update_container_resources(request),
+        )
+        .await
+        .map(drop)
     }
 
     async fn reopen_log(&self, id: &str) -> Result<()> {
         let request = ReopenContainerLogRequest { container_id: id.to_owned() };
-        self.call(CALL, self.runtime().reopen_container_log(request)).await.map(drop)
+        self.call("runtime.v1.RuntimeService/ReopenContainerLog", CALL, self.runtime().reopen_container_log(request))
+            .await
+            .map(drop)
     }
 
     async fn checkpoint(&self, id: &str, location: &str, timeout: Duration) -> Result<()> {
         let (container_id, location) = (id.to_owned(), location.to_owned());
         let request = CheckpointContainerRequest { container_id, location, timeout: seconds(timeout) };
         let limit = if timeout.is_zero() { LONG_CALL } else { timeout + CALL };
-        self.call(limit, self.runtime().checkpoint_container(request)).await.map(drop)
+        self.call("runtime.v1.RuntimeService/CheckpointContainer", limit, self.runtime().checkpoint_container(request))
+            .await
+            .map(drop)
     }
 
     async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
         Ok(self
-            .call(CALL, self.runtime().list_container_stats(ListContainerStatsRequest { filter: None }))
+            .call(
+                "runtime.v1.RuntimeService/ListContainerStats",
+                CALL,
+                self.runtime().list_container_stats(ListContainerStatsRequest { filter: None }),
+            )
             .await?
             .stats)
     }
 
     async fn images(&self) -> Result<Vec<Image>> {
-        Ok(self.call(CALL, self.image_service().list_images(ListImagesRequest { filter: None })).await?.images)
+        Ok(self
+            .call(
+                "runtime.v1.ImageService/ListImages",
+                CALL,
+                self.image_service().list_images(ListImagesRequest { filter: None }),
+            )
+            .await?
+            .images)
     }
 
     async fn image(&self, reference: &str) -> Result<Option<Image>> {
         let request = ImageStatusRequest { image: spec(reference), verbose: false };
-        Ok(self.call(CALL, self.image_service().image_status(request)).await?.image)
+        Ok(self
+            .call("runtime.v1.ImageService/ImageStatus", CALL, self.image_service().image_status(request))
+            .await?
+            .image)
     }
 
     async fn pull_image(
@@ -209,36 +275,50 @@ impl Runtime for Cri {
             ..Default::default()
         });
         let request = PullImageRequest { image: spec(reference), auth, sandbox_config: Some(sandbox) };
-        Ok(self.call(PULL, self.image_service().pull_image(request)).await?.image_ref)
+        Ok(self
+            .call("runtime.v1.ImageService/PullImage", PULL, self.image_service().pull_image(request))
+            .await?
+            .image_ref)
     }
 
     async fn remove_image(&self, reference: &str) -> Result<()> {
-        self.call(CALL, self.image_service().remove_image(RemoveImageRequest { image: spec(reference) }))
-            .await
-            .map(drop)
+        self.call(
+            "runtime.v1.ImageService/RemoveImage",
+            CALL,
+            self.image_service().remove_image(RemoveImageRequest { image: spec(reference) }),
+        )
+        .await
+        .map(drop)
     }
 
     async fn image_filesystems(&self) -> Result<Vec<FilesystemUsage>> {
-        Ok(self.call(CALL, self.image_service().image_fs_info(ImageFsInfoRequest {})).await?.image_filesystems)
+        Ok(self
+            .call(
+                "runtime.v1.ImageService/ImageFsInfo",
+                CALL,
+                self.image_service().image_fs_info(ImageFsInfoRequest {}),
+            )
+            .await?
+            .image_filesystems)
     }
 
     async fn exec_sync(&self, id: &str, command: Vec<String>, timeout: Duration) -> Result<ExecSyncResponse> {
         let request = ExecSyncRequest { container_id: id.to_owned(), cmd: command, timeout: seconds(timeout) };
         // The engine enforces the command's own limit; some extra lets its answer arrive.
         let limit = if timeout.is_zero() { PULL } else { timeout + CALL };
-        self.call(limit, self.runtime().exec_sync(request)).await
+        self.call("runtime.v1.RuntimeService/ExecSync", limit, self.runtime().exec_sync(request)).await
     }
 
     async fn exec(&self, request: ExecRequest) -> Result<String> {
-        Ok(self.call(CALL, self.runtime().exec(request)).await?.url)
+        Ok(self.call("runtime.v1.RuntimeService/Exec", CALL, self.runtime().exec(request)).await?.url)
     }
 
     async fn attach(&self, request: AttachRequest) -> Result<String> {
-        Ok(self.call(CALL, self.runtime().attach(request)).await?.url)
+        Ok(self.call("runtime.v1.RuntimeService/Attach", CALL, self.runtime().attach(request)).await?.url)
     }
 
     async fn port_forward(&self, request: PortForwardRequest) -> Result<String> {
-        Ok(self.call(CALL, self.runtime().port_forward(request)).await?.url)
+        Ok(self.call("runtime.v1.RuntimeService/PortForward", CALL, self.runtime().port_forward(request)).await?.url)
     }
 
     async fn events(&self) -> Option<BoxStream<'static, String>> {
@@ -248,6 +328,8 @@ impl Runtime for Cri {
     async fn set_pod_cidr(&self, cidr: &str) -> Result<()> {
         let network_config = Some(NetworkConfig { pod_cidr: cidr.to_owned() });
         let request = UpdateRuntimeConfigRequest { runtime_config: Some(RuntimeConfig { network_config }) };
-        self.call(CALL, self.runtime().update_runtime_config(request)).await.map(drop)
+        self.call("runtime.v1.RuntimeService/UpdateRuntimeConfig", CALL, self.runtime().update_runtime_config(request))
+            .await
+            .map(drop)
     }
 }

@@ -16,6 +16,7 @@ pub mod image_file;
 pub mod images;
 mod pause;
 pub mod reference;
+pub mod traces;
 
 pub use cri::Cri;
 pub use engine::{Credentials, Error, Result, Runtime};

@@ -1,4 +1,4 @@
-//! The allocator: mimalloc, without huge pages, and soon giving back what it does not need.
+//! The allocator: mimalloc, without huge pages, and soon giving back what it does not need. Who asks it for memory can be recorded.
 //!
 //! It asks the kernel for huge pages where the kernel gives them on request, which makes an idle process half as large
 //! again. And it gives memory back when it is next used after a second, which after a burst of work may be never: with a
@@ -7,8 +7,13 @@
 
 use std::{os::unix::process::CommandExt, process::Command};
 
+use mimalloc::MiMalloc;
+use profile::heap::Recorded;
+
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+#[allow(unsafe_code, reason = "a promise about mimalloc")]
+// SAFETY: mimalloc knows by its address what a piece of memory is, and takes no notice of the layout that it is given back with.
+static ALLOCATOR: Recorded<MiMalloc> = unsafe { Recorded::over(MiMalloc) };
 
 /// The delay is in milliseconds.
 const SETTINGS: [(&str, &str); 2] = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "100")];

@@ -36,6 +36,15 @@ impl Config {
         Self::of(map)
     }
 
+    /// Reads the part of another document that has the fields, and neither kind nor version.
+    pub fn of_part(value: &Value) -> Result<Self, String> {
+        let map = value.as_object().ok_or("it must be an object")?;
+        match map.iter().find(|(name, _)| ["apiVersion", "kind"].contains(&&***name)) {
+            Some((name, _)) => Err(format!("unknown field {:?}", &**name)),
+            None => Self::of(map),
+        }
+    }
+
     fn of(map: &Map) -> Result<Self, String> {
         let mut config = Config { collector: Collector::Remote(USUAL.to_owned()), per_million: 0 };
         for (name, value) in map.iter().filter(|(_, value)| !value.is_null()) {
@@ -116,6 +125,11 @@ mod tests {
             assert!(with("samplingRatePerMillion", wrong.clone()).is_err(), "{wrong}");
         }
         assert!(with("samplingRate", json!(1)).unwrap_err().contains("unknown field"));
+        let part = Config::of_part(&json!({"endpoint": "c:1", "samplingRatePerMillion": 7})).unwrap();
+        assert_eq!(part, Config { collector: Collector::Remote("c:1".to_owned()), per_million: 7 });
+        for wrong in [json!([]), json!({"kind": KIND}), json!({"rate": 1}), json!({"samplingRatePerMillion": -1})] {
+            assert!(Config::of_part(&wrong).is_err(), "{wrong}");
+        }
         assert!(with("kind", json!("Other")).is_err() && Config::of_file(&json!([])).is_err());
     }
 }

@@ -4,10 +4,11 @@ use clock::Duration;
 use tokio::sync::mpsc;
 
 use crate::{
-    Attribute, Facts,
+    context::Context,
+    facts::{self, Attribute, Facts},
     messages::{
-        AnyValue, ExportTraceServiceRequest, KeyValue, Kind, Link, Resource, ResourceSpans, Scope, ScopeSpans, Span,
-        Status,
+        AnyValue, Event, ExportTraceServiceRequest, KeyValue, Kind, Link, Resource, ResourceSpans, Scope, ScopeSpans,
+        Span, Status,
     },
 };
 
@@ -71,11 +72,18 @@ fn attribute(name: &str, value: Attribute) -> KeyValue {
     KeyValue { key: name.to_owned(), value: Some(AnyValue { kind: Some(kind) }) }
 }
 
+fn attributes(all: Vec<(&'static str, Attribute)>) -> Vec<KeyValue> {
+    all.into_iter().map(|(name, value)| attribute(name, value)).collect()
+}
+
 fn span(facts: Facts) -> Span {
     let nanoseconds = |time: clock::Timestamp| u64::try_from(time.as_nanosecond()).unwrap_or(0);
-    let link = |link: crate::Context| Link {
-        trace_id: link.trace.to_be_bytes().to_vec(),
-        span_id: link.span.to_be_bytes().to_vec(),
+    let link =
+        |link: Context| Link { trace_id: link.trace.to_be_bytes().to_vec(), span_id: link.span.to_be_bytes().to_vec() };
+    let event = |event: facts::Event| Event {
+        time_unix_nano: nanoseconds(event.at),
+        name: event.name.to_owned(),
+        attributes: attributes(event.attributes),
     };
     // A client's own mistake is no failure of the server, which says so itself; a question that is refused has failed.
     let code = if facts.failed { 2 } else { 0 };
@@ -87,7 +95,8 @@ fn span(facts: Facts) -> Span {
         kind: facts.side as i32,
         start_time_unix_nano: nanoseconds(facts.began),
         end_time_unix_nano: nanoseconds(facts.ended),
-        attributes: facts.attributes.into_iter().map(|(name, value)| attribute(name, value)).collect(),
+        attributes: attributes(facts.attributes),
+        events: facts.events.into_iter().map(event).collect(),
         links: facts.link.map(link).into_iter().collect(),
         status: Some(Status { code }),
     }

@@ -1,12 +1,17 @@
 //! Spans of traces, for a collector that speaks OTLP: which part of a request took how long, also across processes.
 //!
-//! `context` is the header by which a trace goes from one process to the next, `config` upstream's TracingConfiguration, `messages` the
-//! protocol, and `export` sends in batches. Whoever makes spans never waits for the collector: what has no room is lost, and counted.
+//! `context` is the header by which a trace goes from one process to the next, `config` upstream's TracingConfiguration, `facts` is what
+//! is known of a span, `messages` the protocol, and `export` sends in batches. Whoever makes spans never waits for the collector: what
+//! has no room is lost, and counted.
+//!
+//! Without a tracer, and in a trace that is not sent, a part of the work is no span: [`part`] and [`event`] then look at one thread-local
+//! value and neither allocate nor ask for the time, and [`within`] awaits the work as if it were not there.
 //! Upstream counterpart: k8s.io/component-base/tracing, go.opentelemetry.io/otel/sdk.
 
 pub mod config;
 mod context;
 mod export;
+mod facts;
 pub mod messages;
 
 use std::{
@@ -18,64 +23,18 @@ use std::{
 };
 
 use clock::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 pub use context::Context;
 pub use export::{EXPORT, run};
+pub use facts::{Attribute, Event, Facts, Side};
 
 /// Spans that wait to be sent; upstream's number.
 const QUEUE: usize = 2048;
-/// Longer values are cut: clients choose some of them.
-const VALUE_BYTES: usize = 1024;
-const ATTRIBUTES: usize = 32;
 
 tokio::task_local! {
-    static CURRENT: (Arc<Tracer>, Context);
-}
-
-/// The side of a call that a span shows. The numbers are the protocol's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Side {
-    Server = 2,
-    Client = 3,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Attribute {
-    Text(String),
-    Number(i64),
-}
-
-impl From<&str> for Attribute {
-    fn from(text: &str) -> Self {
-        let mut end = text.len().min(VALUE_BYTES);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        Attribute::Text(text[..end].to_owned())
-    }
-}
-
-impl From<u16> for Attribute {
-    fn from(number: u16) -> Self {
-        Attribute::Number(number.into())
-    }
-}
-
-/// Everything about a span that is over.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Facts {
-    pub context: Context,
-    pub parent: Option<u64>,
-    /// Another trace that this one came from without belonging to it.
-    pub link: Option<Context>,
-    pub name: Cow<'static, str>,
-    pub side: Side,
-    pub began: Timestamp,
-    pub ended: Timestamp,
-    pub attributes: Vec<(&'static str, Attribute)>,
-    pub failed: bool,
+    static CURRENT: Arc<Open>;
 }
 
 /// Makes the spans of a process.
@@ -97,22 +56,19 @@ impl Tracer {
     /// trace of any other caller is only linked, lest everybody could fill the collector, or choose the traces of others.
     pub fn serve(self: &Arc<Self>, name: Cow<'static, str>, came_with: Option<Context>, trusted: bool) -> Span {
         match came_with {
-            Some(parent) if trusted => self.begin(name, Side::Server, parent.child(), Some(parent.span), None),
-            link => self.begin(name, Side::Server, Context::root(self.per_million), None, link),
+            Some(parent) if trusted => self.begin(parent.child(), || Facts::new(name, Side::Server).below(parent.span)),
+            link => self.begin(Context::root(self.per_million), || Facts { link, ..Facts::new(name, Side::Server) }),
         }
     }
 
-    fn begin(
-        self: &Arc<Self>,
-        name: Cow<'static, str>,
-        side: Side,
-        context: Context,
-        parent: Option<u64>,
-        link: Option<Context>,
-    ) -> Span {
-        let (began, attributes) = (clock::now(), Vec::new());
-        let facts = Facts { context, parent, link, name, side, began, ended: began, attributes, failed: false };
-        Span { tracer: self.clone(), facts }
+    /// The first span of work that nobody asked for.
+    pub fn root(self: &Arc<Self>, name: &'static str) -> Span {
+        self.begin(Context::root(self.per_million), || Facts::new(name.into(), Side::Internal))
+    }
+
+    fn begin(self: &Arc<Self>, context: Context, facts: impl FnOnce() -> Facts) -> Span {
+        let facts = context.sampled.then(|| Facts { context, ..facts() });
+        Span(Arc::new(Open { tracer: self.clone(), context, facts: Mutex::new(facts) }))
     }
 
     /// The number of spans that there was no room for.
@@ -121,54 +77,143 @@ impl Tracer {
     }
 }
 
+/// A span as the work on it knows it.
+#[derive(Debug)]
+struct Open {
+    tracer: Arc<Tracer>,
+    context: Context,
+    /// `None` where the trace is not sent, and when the span is over.
+    facts: Mutex<Option<Facts>>,
+}
+
+impl Open {
+    fn note(&self, note: impl FnOnce(&mut Facts)) {
+        if self.context.sampled
+            && let Some(facts) = &mut *self.facts.lock()
+        {
+            note(facts);
+        }
+    }
+
+    fn below(&self, name: Cow<'static, str>, side: Side) -> Span {
+        self.tracer.begin(self.context.child(), || Facts::new(name, side).below(self.context.span))
+    }
+}
+
 /// A span that goes on. It ends when it is dropped, also with work that is broken off.
 #[derive(Debug)]
-pub struct Span {
-    tracer: Arc<Tracer>,
-    facts: Facts,
-}
+pub struct Span(Arc<Open>);
 
 impl Span {
     pub fn context(&self) -> Context {
-        self.facts.context
+        self.0.context
+    }
+
+    /// Says that the span began earlier than it was known that there is one.
+    #[must_use]
+    pub fn since(self, began: Timestamp) -> Self {
+        self.0.note(|facts| facts.began = began);
+        self
     }
 
     pub fn set(&mut self, name: &'static str, value: impl Into<Attribute>) {
-        if self.facts.context.sampled && self.facts.attributes.len() < ATTRIBUTES {
-            self.facts.attributes.push((name, value.into()));
+        self.0.note(|facts| facts.set(name, value.into()));
+    }
+
+    /// The answer to a question over HTTP; `None` where there was none.
+    pub fn answered(&mut self, code: Option<u16>) {
+        match code {
+            Some(code) => self.set("http.response.status_code", code),
+            None => self.fail(),
+        }
+        // A question that is refused has failed.
+        if code.is_some_and(|code| code >= 400) {
+            self.fail();
         }
     }
 
     /// The work came to nothing.
     pub fn fail(&mut self) {
-        self.facts.failed = true;
+        self.0.note(|facts| facts.failed = true);
     }
 
-    /// The work that belongs to the span: [`child`] finds it there.
+    /// A part of the span's work; `None` where the trace is not sent.
+    pub fn part(&self, name: &'static str) -> Option<Span> {
+        self.context().sampled.then(|| self.0.below(name.into(), Side::Internal))
+    }
+
+    /// The work that belongs to the span: [`child`], [`part`] and [`event`] find it there.
     pub fn around<W: Future>(&self, work: W) -> impl Future<Output = W::Output> + use<W> {
-        CURRENT.scope((self.tracer.clone(), self.facts.context), work)
+        CURRENT.scope(self.0.clone(), work)
     }
 }
 
 impl Drop for Span {
     fn drop(&mut self) {
-        if !self.facts.context.sampled {
-            return;
-        }
-        self.facts.ended = clock::now();
-        if self.tracer.queue.try_send(self.facts.clone()).is_err() {
-            self.tracer.lost.fetch_add(1, Ordering::Relaxed);
+        let Some(mut facts) = self.0.facts.lock().take() else { return };
+        facts.ended = clock::now();
+        let tracer = &self.0.tracer;
+        if tracer.queue.try_send(facts).is_err() {
+            tracer.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// A span of a question to another process, within the work on the current one.
-pub fn child(name: &'static str) -> Option<Span> {
-    CURRENT
-        .try_with(|(tracer, parent)| {
-            tracer.begin(Cow::Borrowed(name), Side::Client, parent.child(), Some(parent.span), None)
-        })
-        .ok()
+/// A span of a question to another process, within the work on the current one. There is one also where the trace is not sent: the
+/// other process has to know that.
+pub fn child(name: impl Into<Cow<'static, str>>) -> Option<Span> {
+    CURRENT.try_with(|open| open.below(name.into(), Side::Client)).ok()
+}
+
+/// A span of a question over HTTP, and the header that it goes with.
+pub fn ask(method: &str, server: &str) -> Option<(Span, String)> {
+    let name = match method {
+        "GET" => "HTTP GET",
+        "POST" => "HTTP POST",
+        "PUT" => "HTTP PUT",
+        "PATCH" => "HTTP PATCH",
+        "DELETE" => "HTTP DELETE",
+        _ => "HTTP",
+    };
+    let mut span = child(name)?;
+    span.set("http.request.method", method);
+    span.set("server.address", server);
+    let header = span.context().header();
+    Some((span, header))
+}
+
+/// A part of the work on the current span; `None` where there is none, or where its trace is not sent.
+pub fn part(name: &'static str) -> Option<Span> {
+    CURRENT.try_with(|open| open.context.sampled.then(|| open.below(name.into(), Side::Internal))).ok().flatten()
+}
+
+/// The place of the current work in its trace, for a question to another process.
+pub fn current() -> Option<Context> {
+    CURRENT.try_with(|open| open.context).ok()
+}
+
+/// Does the work as that of the span. The work and its span are in one allocation of their own, so that those who have no span need no
+/// room for one.
+pub async fn within<W: Future>(span: Option<Span>, work: impl FnOnce() -> W) -> W::Output {
+    match span {
+        None => work().await,
+        Some(span) => Box::pin(span.around(work())).await,
+    }
+}
+
+/// Says more about the current span.
+pub fn set<A: Into<Attribute>>(name: &'static str, value: impl FnOnce() -> A) {
+    let _ = CURRENT.try_with(|open| open.note(|facts| facts.set(name, value().into())));
+}
+
+/// A point in time in the work on the current span.
+pub fn event(name: &'static str) {
+    event_with(name, || []);
+}
+
+/// An event, and what is to be said about it.
+pub fn event_with<const N: usize>(name: &'static str, about: impl FnOnce() -> [(&'static str, Attribute); N]) {
+    let _ = CURRENT.try_with(|open| open.note(|facts| facts.add(name, about().into())));
 }
 
 #[cfg(test)]
@@ -204,14 +249,14 @@ mod tests {
         let (tracer, mut spans) = Tracer::new(1_000_000);
         assert!(child("HTTP POST").is_none());
         let mut span = tracer.serve("POST /api".into(), None, false);
-        span.set("url.path", &*"ä".repeat(VALUE_BYTES));
+        span.set("url.path", &*"ä".repeat(1024));
         span.around(async { child("HTTP POST").unwrap().fail() }).await;
         let asked = spans.try_recv().unwrap();
         assert_eq!((asked.context.trace, asked.parent), (span.context().trace, Some(span.context().span)));
         assert_eq!((asked.side, asked.failed), (Side::Client, true));
         drop(span);
         let Attribute::Text(path) = spans.try_recv().unwrap().attributes.remove(0).1 else { panic!("a text") };
-        assert_eq!(path.len(), VALUE_BYTES);
+        assert_eq!(path.len(), 1024);
     }
 
     #[tokio::test]
@@ -224,5 +269,41 @@ mod tests {
         spans.close();
         drop(tracer.serve("GET".into(), None, false));
         assert_eq!(tracer.lost(), 4);
+    }
+
+    #[tokio::test]
+    async fn parts_and_events_belong_to_the_innermost_work() {
+        let (tracer, mut spans) = Tracer::new(1_000_000);
+        let served = tracer.serve("GET".into(), None, false);
+        let work = || async {
+            event_with("read", || [("len", 7usize.into())]);
+            within(part("Get etcd3"), || async { event("found") }).await;
+            assert_eq!(child("HTTP POST").unwrap().context().trace, served.context().trace);
+        };
+        served.around(within(served.part("Get"), work)).await;
+        let sent: Vec<Facts> = std::iter::from_fn(|| spans.try_recv().ok()).collect();
+        let [inner, asked, outer] = &sent[..] else { panic!("{sent:?}") };
+        let events = |facts: &Facts| facts.events.iter().map(|event| event.name).collect::<Vec<_>>();
+        assert_eq!((&*inner.name, events(inner), inner.side), ("Get etcd3", vec!["found"], Side::Internal));
+        assert_eq!((&*outer.name, events(outer), outer.side), ("Get", vec!["read"], Side::Internal));
+        assert_eq!(outer.events[0].attributes, [("len", Attribute::Number(7))]);
+        let above = [inner, asked, outer].map(|facts| facts.parent.unwrap());
+        assert_eq!(above, [outer.context.span, outer.context.span, served.context().span]);
+    }
+
+    #[tokio::test]
+    async fn a_trace_that_is_not_sent_has_no_parts() {
+        let (tracer, mut spans) = Tracer::new(0);
+        let served = tracer.serve("GET".into(), None, false);
+        assert!(served.part("Get").is_none() && part("Get").is_none());
+        let work = async {
+            assert!(part("Get").is_none());
+            event_with("read", || -> [_; 0] { panic!("nobody is told") });
+            // The next process learns that it is not sent either.
+            assert!(!child("HTTP POST").unwrap().context().sampled);
+        };
+        served.around(work).await;
+        drop(served);
+        assert!(spans.try_recv().is_err());
     }
 }

@@ -66,10 +66,22 @@ pub struct Span {
     pub end_time_unix_nano: u64,
     #[prost(message, repeated, tag = "9")]
     pub attributes: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "11")]
+    pub events: Vec<Event>,
     #[prost(message, repeated, tag = "13")]
     pub links: Vec<Link>,
     #[prost(message, optional, tag = "15")]
     pub status: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Event {
+    #[prost(fixed64, tag = "1")]
+    pub time_unix_nano: u64,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(message, repeated, tag = "3")]
+    pub attributes: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -164,6 +164,10 @@ impl Begun {
         Begun { id: known.then(|| given().or_else(made)).flatten(), received: clock::now() }
     }
 
+    pub fn received(&self) -> Timestamp {
+        self.received
+    }
+
     pub fn into_id(self) -> Option<HeaderValue> {
         self.id
     }

@@ -24,7 +24,7 @@ use crate::{
         large,
         request::{Info, Served},
         respond, timing,
-        traced::Traced,
+        traced::{self, Traced},
         view::View,
         web::Web,
     },
@@ -133,7 +133,7 @@ async fn limited(
     }
 }
 
-/// Finds out who asks and, where the request asks to act as somebody else, whether that is allowed.
+/// Finds out who asks.
 async fn authenticated(
     router: &Router,
     mut parts: Parts,
@@ -158,9 +158,30 @@ async fn authenticated(
         }
     };
     waypoint::apiserver::authenticate(&user.name);
+    let known = Known { user, notes };
+    match Traced::begin(router.state.tracer.as_ref(), &parts, &info, &known.user, found.begun.received()) {
+        None => identified(router, parts, body, info, known, found).await,
+        // Few servers send spans: the others need no room for one beside each request.
+        Some(traced) => Box::pin(traced.around(identified(router, parts, body, info, known, found))).await,
+    }
+}
+
+/// Decides what is audited of the request and, where it asks to act as somebody else, whether that is allowed.
+async fn identified(
+    router: &Router,
+    parts: Parts,
+    body: Body,
+    info: Arc<Info>,
+    Known { user, notes }: Known,
+    found: &Found,
+) -> Result<Response, StatusError> {
+    let auditor = &router.state.auditor;
     let trail = match auditor {
         None => Trail::default(),
-        Some(auditor) => auditor.receive(&parts, &info, &user, &found.begun).await?,
+        Some(auditor) => {
+            let _span = spans::part("audit");
+            auditor.receive(&parts, &info, &user, &found.begun).await?
+        }
     };
     let _ = found.trail.set(trail.clone());
     notes.iter().for_each(|(key, text)| trail.annotate(*key, text.as_str()));
@@ -168,19 +189,15 @@ async fn authenticated(
     let user = match impersonation.requested(&parts.headers)? {
         None => user,
         Some(wanted) => {
-            let acting = impersonation.act(&*state.authorizer, &Attributes::of(&user, &info), &wanted).await?;
+            let attributes = Attributes::of(&user, &info);
+            let act = || impersonation.act(&*state.authorizer, &attributes, &wanted);
+            let acting = spans::within(spans::part(impersonation.span()), act).await?;
             let acted_for = Arc::new(acting.user);
             trail.impersonated(&acted_for, acting.constraint);
             acted_for
         }
     };
-    match Traced::begin(state.tracer.as_ref(), &parts, &info, &user) {
-        None => authorized(router, parts, body, info, (user, trail), &found.flow).await,
-        // Few servers send spans: the others need no room for one beside each request.
-        Some(traced) => {
-            Box::pin(traced.around(authorized(router, parts, body, info, (user, trail), &found.flow))).await
-        }
-    }
+    authorized(router, parts, body, info, (user, trail), &found.flow).await
 }
 
 /// The flow of a request that came over the network. It has its seats until its handler has made the answer, a watch until it has
@@ -209,7 +226,8 @@ async fn authorized(
     if let Some(flow) = &flow {
         let _ = found.set(flow.clone());
     }
-    state.authorize(&Attributes::of(&user, &info), &trail).await?;
+    let attributes = Attributes::of(&user, &info);
+    spans::within(spans::part("authorization"), || state.authorize(&attributes, &trail)).await?;
     waypoint::apiserver::authorize(&info.path);
     let body = state.places.admit(&parts, body, &info, state.limits.body_bytes).await;
     let body = body.inspect_err(turned_away)?;
@@ -218,13 +236,16 @@ async fn authorized(
     let _seat = match state.fairness.as_ref().zip(flow) {
         Some((fairness, flow)) => {
             let (_waiting, began) = (state.metrics.load.enter(Phase::Waiting, writes), Instant::now());
+            let span = spans::part("priorityandfairness");
             let seat = fairness.seat(&flow, &user, &info, &query).await;
+            drop(span);
             timing::waited(began.elapsed());
             Some(seat.inspect_err(turned_away)?)
         }
         None => None,
     };
     let _executing = (!info.long_running()).then(|| state.metrics.load.enter(Phase::Executing, writes));
+    let span = traced::handler(&parts, &info);
     let Parts { mut headers, uri, extensions, .. } = parts;
     auth::credentials::strip(&mut headers);
     // HTTP/2 names the host in the URI.
@@ -232,7 +253,8 @@ async fn authorized(
         headers.entry(header::HOST).or_insert(host);
     }
     waypoint::apiserver::route(&info.path);
-    router.route(Call { state: state.clone(), info, user, trail, query, headers, extensions, body }).await
+    let call = Call { state: state.clone(), info, user, trail, query, headers, extensions, body };
+    spans::within(span, || router.route(call)).await
 }
 
 /// There was no room for a request. (One may say "too many" itself, about what it asks for.)

@@ -1,15 +1,19 @@
-//! The span of a request, from the moment at which it is known who asks until there is an answer. A stream goes on behind it.
-//! Upstream counterpart: k8s.io/apiserver/pkg/endpoints/filters/traces.go, whose names and rules are the ones here.
+//! The span of a request, from its arrival until there is an answer, and that of the handler in it. A stream goes on behind them. There is
+//! a span only where it is known who asks. Those of the steps before the handler last as long as the step, while upstream's filters
+//! lie around all that follows them.
+//! Upstream counterpart: k8s.io/apiserver/pkg/endpoints/filters/traces.go, handlers/trace_util.go, whose names and rules are the ones here.
 
 use std::{borrow::Cow, sync::Arc};
 
 use api::status::StatusError;
+use clock::Timestamp;
 use http::request::Parts;
 use spans::{Context, Span, Tracer};
 
 use crate::{
     auth::User,
     http::{access::Peer, body::Response, request::Info},
+    pages::metrics::requests,
 };
 
 /// The members of these groups decide whether a trace is sent, and it goes on with theirs.
@@ -18,16 +22,24 @@ const TRUSTED: [&str; 2] = ["system:masters", "system:monitoring"];
 pub struct Traced(Span);
 
 impl Traced {
-    pub fn begin(tracer: Option<&Arc<Tracer>>, parts: &Parts, info: &Info, user: &User) -> Option<Self> {
+    /// The span of a request that arrived at this time.
+    pub fn begin(
+        tracer: Option<&Arc<Tracer>>,
+        parts: &Parts,
+        info: &Info,
+        user: &User,
+        arrived: Timestamp,
+    ) -> Option<Self> {
         let tracer = tracer?;
         let mut given = parts.headers.get_all("traceparent").iter();
         // Of two contexts none is the one that is meant.
         let came_with = given.next().filter(|_| given.next().is_none());
         let came_with = came_with.and_then(|header| Context::parse(header.to_str().ok()?));
         let trusted = user.groups.iter().any(|group| TRUSTED.contains(&&**group));
-        let mut span = tracer.serve(name(parts, info), came_with, trusted);
+        let mut span = tracer.serve(name(parts, info), came_with, trusted).since(arrived);
         if span.context().sampled {
             describe(&mut span, parts);
+            drop(span.part("authentication").map(|part| part.since(arrived)));
         }
         Some(Traced(span))
     }
@@ -49,6 +61,43 @@ impl Traced {
         }
         answer
     }
+}
+
+/// The span of what a handler does, named after the verb. Streams have none: how long one is open says nothing of the server.
+pub fn handler(parts: &Parts, info: &Info) -> Option<Span> {
+    let name = match info.verb {
+        _ if info.definition.is_none() || info.long_running() => return None,
+        "create" => "Create",
+        "update" => "Update",
+        "patch" => "Patch",
+        "delete" | "deletecollection" => "Delete",
+        "get" => "Get",
+        "list" => "List",
+        _ => return None,
+    };
+    let mut span = spans::part(name)?;
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    let definition = info.definition.as_ref()?;
+    let (verb, scope) = requests::verb_and_scope(info, parts);
+    let client = parts.extensions.get::<Peer>().map(|peer| peer.address.ip().to_string());
+    for (name, value) in [
+        ("accept", header("accept").unwrap_or("unknown")),
+        ("client", client.as_deref().unwrap_or("unknown")),
+        ("api-group", &definition.group),
+        ("api-version", &definition.version),
+        ("name", &info.name),
+        ("subresource", info.subresource),
+        ("namespace", &info.namespace),
+        ("protocol", &format!("{:?}", parts.version)),
+        ("resource", &definition.plural),
+        ("scope", scope),
+        ("url", parts.uri.path()),
+        ("user-agent", header("user-agent").unwrap_or_default()),
+        ("verb", verb),
+    ] {
+        span.set(name, value);
+    }
+    Some(span)
 }
 
 fn describe(span: &mut Span, parts: &Parts) {

@@ -108,13 +108,11 @@ impl Webhooks {
         if let Some(shown) = shown {
             shown.stamp(request.headers_mut());
         }
-        let mut span = spans::child("HTTP POST");
-        if let Some(span) = &mut span {
-            span.set("http.request.method", "POST");
-            span.set("server.address", &*place.host);
-            let traceparent = span.context().header().parse::<HeaderValue>();
+        let mut span = spans::ask("POST", &place.host).map(|(span, context)| {
+            let traceparent = context.parse::<HeaderValue>();
             request.headers_mut().extend(traceparent.ok().map(|value| (HeaderName::from_static("traceparent"), value)));
-        }
+            span
+        });
         let asked = async {
             // Nothing that it redirects to is followed.
             let answer = dialer.forward(&place.to, request).await.map_err(|error| place.failed(why(&error)))?;
@@ -125,10 +123,7 @@ impl Webhooks {
         let late = |_| place.failed(question.late);
         let answer = clock::timeout(Duration::from_secs(question.seconds), asked).await.map_err(late).flatten();
         if let Some(span) = &mut span {
-            match &answer {
-                Ok((parts, _)) => span.set("http.response.status_code", parts.status.as_u16()),
-                Err(_) => span.fail(),
-            }
+            span.answered(answer.as_ref().ok().map(|(parts, _)| parts.status.as_u16()));
         }
         let (parts, body) = answer?;
         if !parts.status.is_success() {

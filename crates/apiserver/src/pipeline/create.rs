@@ -35,9 +35,25 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let media_type = request.header(header::CONTENT_TYPE);
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
+    spans::event("About to convert to expected version");
     let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
-    let written = request.create(decoded.value, decoded.warnings, &options, true).await?;
+    spans::event("Conversion done");
+    spans::event("About to store object in database");
+    let written = request.create(decoded.value, decoded.warnings, &options, true).await;
+    let written = written_down(written, body.len())?;
     request.respond_written(StatusCode::CREATED, written).await
+}
+
+/// Tells the span of a create or an update how it came out.
+pub(super) fn written_down<T>(written: Result<T, StatusError>, len: usize) -> Result<T, StatusError> {
+    match &written {
+        Ok(_) => spans::event_with("Write to database call succeeded", || [("len", len.into())]),
+        Err(error) => {
+            let about = || [("len", len.into()), ("err", (&*error.message).into())];
+            spans::event_with("Write to database call failed", about);
+        }
+    }
+    written
 }
 
 impl Request {

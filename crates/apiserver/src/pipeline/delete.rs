@@ -28,12 +28,16 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let body = request.body().await?;
     let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
     if !body.is_empty() {
+        spans::event("Decoded delete options");
         request.call.trail.requested(&options.object());
+        spans::event("Recorded the audit event");
     }
+    spans::event("About to delete object from database");
     let entry = request.entry().await?;
     // Only clients that ask in the old way are told that the deletion is still under way.
     let pending = if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
     let (deleted, warnings) = Deletion::asked(&request, &options).run(entry).await?;
+    spans::event("Object deleted from database");
     match deleted {
         Deleted::Gone { last, graceful: true } => request.respond_value(StatusCode::OK, last, &warnings),
         Deleted::Gone { last, graceful: false } => {

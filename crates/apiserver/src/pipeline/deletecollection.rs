@@ -7,7 +7,7 @@ use http::header;
 
 use super::{
     delete::Deletion,
-    list::{Delivery, Found, respond_list},
+    list::{Found, respond_list},
     request::Request,
 };
 use crate::http::{
@@ -54,7 +54,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     }
     drop(deletes);
     let found = Found::whole(found.entries, found.revision);
-    let mut response = respond_list(request.definition.clone(), view, found, Delivery::of(&request)).await?;
+    let mut response = respond_list(&request, view, found).await?;
     respond::warn(&mut response, &warnings);
     Ok(response)
 }

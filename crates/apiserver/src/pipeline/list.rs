@@ -10,6 +10,7 @@ use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, header};
 use json::json;
 use serde::{Deserialize, Serialize};
+use spans::Span;
 use store::{Entry, Page, Range, Revision, StoreError};
 
 use super::{binary_list::BinaryList, request::Request};
@@ -45,10 +46,21 @@ pub async fn run(request: Request) -> Result<Response, StatusError> {
         &options.include_object,
         Some(&request.definition),
     )?;
+    spans::event("About to List from storage");
     let found = request.find(&options).await?;
+    spans::event_with("Listing from storage done", || [("count", found.entries.len().into())]);
     request.remember(&options, &found);
-    let delivery = Delivery::of(&request);
-    respond_list(request.definition.clone(), view, found, delivery).await
+    respond_list(&request, view, found).await
+}
+
+/// The span of a list's reading. Its name is upstream's, whichever store there is.
+fn span(prefix: &str, options: &ListOptions) -> Option<Span> {
+    let mut span = spans::part("List(recursive=true) etcd3")?;
+    span.set("key", prefix);
+    span.set("resourceVersion", &*options.resource_version.map(|revision| revision.to_string()).unwrap_or_default());
+    span.set("limit", options.limit);
+    span.set("continue", &*options.continue_token);
+    Some(span)
 }
 
 /// The objects of one answer.
@@ -122,7 +134,7 @@ impl Request {
             // Less than nothing is the newest: so goes on who was told that the pages before expired.
             range.revision = u64::try_from(token.rv).ok();
         }
-        self.read(range, &prefix, &filter, options).await
+        spans::within(span(&prefix, options), || self.read(range, &prefix, &filter, options)).await
     }
 
     /// A list of everything tells how large the next one will be.
@@ -234,14 +246,14 @@ fn expired_page(start: &str) -> StatusError {
 
 /// How a list is handed to who sends it.
 #[derive(Clone, Copy)]
-pub(super) struct Delivery {
+struct Delivery {
     gzip: bool,
     /// In JSON and in one piece, since its text is to be audited.
     whole: bool,
 }
 
 impl Delivery {
-    pub(super) fn of(request: &Request) -> Self {
+    fn of(request: &Request) -> Self {
         let whole = request.call.trail.wants_response();
         let asked = request.header(header::ACCEPT_ENCODING).split(',').any(|e| e.trim() == "gzip");
         Delivery { gzip: asked && !whole, whole }
@@ -249,15 +261,12 @@ impl Delivery {
 }
 
 /// The answer with these objects.
-pub(super) async fn respond_list(
-    definition: Arc<Definition>,
-    mut view: View,
-    found: Found,
-    Delivery { gzip, whole }: Delivery,
-) -> Result<Response, StatusError> {
+pub(super) async fn respond_list(request: &Request, mut view: View, found: Found) -> Result<Response, StatusError> {
+    let (definition, Delivery { gzip, whole }) = (request.definition.clone(), Delivery::of(request));
     if whole {
         view.encoding = Encoding::Json;
     }
+    let span = request.serializing(view);
     let mut metadata = json!({"resourceVersion": found.revision.to_string()});
     if let Some(token) = &found.continue_token {
         metadata["continue"] = json!(token);
@@ -271,7 +280,7 @@ pub(super) async fn respond_list(
     if view.encoding == Encoding::Protobuf {
         let list = BinaryList::measure(definition, view, &metadata, found.entries).await?;
         let (size, media_type) = (list.size(), HeaderValue::from_static(view.encoding.media_type()));
-        return Ok(respond_pieces(list, size, gzip && size > COMPRESS_FROM, media_type));
+        return Ok(respond_pieces(list, size, gzip && size > COMPRESS_FROM, media_type, span));
     }
     let (head, trailer) = view::list_frame(&definition, view, &metadata, found.entries.len());
     let size: usize = found.entries.iter().map(|e| e.value.len() + 32).sum();
@@ -289,7 +298,7 @@ pub(super) async fn respond_list(
         Encoding::Cbor => HeaderValue::from_static(view.encoding.media_type()),
         _ => respond::JSON,
     };
-    Ok(respond_pieces(chunks, if whole { 0 } else { size }, gzip, media_type))
+    Ok(respond_pieces(chunks, if whole { 0 } else { size }, gzip, media_type, span))
 }
 
 /// The pieces that make up the text of a list.
@@ -298,8 +307,8 @@ trait List: Iterator<Item = Bytes> + Send + 'static {
     fn whole(self) -> Bytes;
 }
 
-/// An answer of about this size.
-fn respond_pieces(list: impl List, size: usize, gzip: bool, media_type: HeaderValue) -> Response {
+/// An answer of about this size. Its span ends with the last piece, or when nobody takes any more.
+fn respond_pieces(list: impl List, size: usize, gzip: bool, media_type: HeaderValue, span: Option<Span>) -> Response {
     let mut response = Response::new(Body::empty());
     response.headers_mut().insert(header::CONTENT_TYPE, media_type);
     *response.body_mut() = if size <= WHOLE {
@@ -308,9 +317,12 @@ fn respond_pieces(list: impl List, size: usize, gzip: bool, media_type: HeaderVa
         response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         response.headers_mut().append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         let encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
-        Body::stream(futures::stream::iter(Compressed { list, encoder }))
+        Body::stream(futures::stream::iter(Compressed { list, encoder, _span: span }))
     } else {
-        Body::stream(futures::stream::iter(list.map(Ok)))
+        Body::stream(futures::stream::iter(list.map(move |piece| {
+            let _held = &span;
+            Ok(piece)
+        })))
     };
     response
 }
@@ -370,6 +382,7 @@ impl List for BinaryList {
 struct Compressed<L> {
     list: L,
     encoder: Option<GzEncoder<Vec<u8>>>,
+    _span: Option<Span>,
 }
 
 impl<L: List> Iterator for Compressed<L> {

@@ -30,12 +30,14 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let patch = Patch::read(kind, &body)?;
     let ty = &request.definition.ty;
     let change = |old: &Value| {
+        spans::event("About to apply patch");
         let patched = patch.apply(ty, gvk, old, options.validation)?;
         let mut value = patched.value;
         request.check_names(&mut value)?;
         Ok((value, patched.warnings))
     };
     let written = request.change(&options, true, change).await?;
+    spans::event("Object stored in database");
     request.respond_written(StatusCode::OK, written).await
 }
 
@@ -54,6 +56,7 @@ async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<R
     let ty = &request.definition.ty;
     let wanted = api::write::apply::read(ty, gvk, body, options.validation)?;
     let merge = |live: Option<&Value>| {
+        spans::event("About to apply patch");
         let merged =
             request.with_writer(&options, |writer| wanted.apply(ty, gvk, live, writer, options.force == Some(true)))?;
         let mut value = merged.value;
@@ -61,5 +64,6 @@ async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<R
         Ok((value, merged.warnings))
     };
     let (code, written) = request.change_or_create(&options, false, merge).await?;
+    spans::event("Object stored in database");
     request.respond_written(code, written).await
 }

@@ -10,6 +10,7 @@ use api::{
 };
 use bytes::Bytes;
 use http::{StatusCode, header};
+use spans::Span;
 use store::Entry;
 
 use crate::{
@@ -69,8 +70,10 @@ impl Request {
 
     /// A stored object as the response.
     pub async fn respond(&self, code: StatusCode, entry: Entry, warnings: &[String]) -> Result<Response, StatusError> {
+        spans::event("About to write a response");
         let view = self.view()?;
         let entry = self.shown(entry).await?;
+        let _span = self.serializing(view);
         let mut out = Vec::with_capacity(entry.value.len() + 64);
         view::write(&mut out, &self.definition, view, &entry, false);
         out.push(b'\n');
@@ -79,9 +82,20 @@ impl Request {
         Ok(response)
     }
 
+    /// The span of the answer's making.
+    pub fn serializing(&self, view: View) -> Option<Span> {
+        let mut span = spans::part("SerializeObject")?;
+        span.set("url", &*self.call.info.path);
+        span.set("mediaType", view.encoding.media_type());
+        Some(span)
+    }
+
     /// An object that is not (yet) stored as the response.
     pub fn respond_value(&self, code: StatusCode, value: Value, warnings: &[String]) -> Result<Response, StatusError> {
-        let value = view::value(&self.definition, self.view()?, value);
+        spans::event("About to write a response");
+        let view = self.view()?;
+        let _span = self.serializing(view);
+        let value = view::value(&self.definition, view, value);
         let mut response = respond::value(code, &value);
         respond::warn(&mut response, warnings);
         Ok(response)

@@ -3,7 +3,7 @@
 use api::{Value, codec::decode::Gvk, meta, status::StatusError};
 use http::{StatusCode, header};
 
-use super::request::Request;
+use super::{create::written_down, request::Request};
 use crate::{http::body::Response, http::options::WriteOptions};
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
@@ -15,17 +15,21 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let definition = request.definition.clone();
     let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let media_type = request.header(header::CONTENT_TYPE);
+    spans::event("About to convert to expected version");
     let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
+    spans::event("Conversion done");
     let mut wanted = decoded.value;
     request.call.trail.requested(&wanted);
     request.check_names(&mut wanted)?;
     let warnings = decoded.warnings;
     let make = |_: Option<&Value>| Ok((wanted.clone(), warnings.clone()));
-    let (code, written) = if definition.create_on_update {
-        request.change_or_create(&options, true, make).await?
+    spans::event("About to store object in database");
+    let written = if definition.create_on_update {
+        request.change_or_create(&options, true, make).await
     } else {
-        (StatusCode::OK, request.change(&options, true, |old| make(Some(old))).await?)
+        request.change(&options, true, |old| make(Some(old))).await.map(|written| (StatusCode::OK, written))
     };
+    let (code, written) = written_down(written, body.len())?;
     request.respond_written(code, written).await
 }
 

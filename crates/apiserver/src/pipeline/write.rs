@@ -253,6 +253,9 @@ impl Request {
         };
         let old_seen = old_scale.as_ref().unwrap_or(old);
         let mut attributes = self.attributes(Operation::Update, name, options, Some(seen), Some(old_seen));
+        if self.call.info.verb == "patch" {
+            spans::event("About to check admission control");
+        }
         waypoint::apiserver::admit(self.waypoint_name());
         admission.admit(&mut attributes).await?;
         let mut new = attributes.object.take().unwrap_or_default();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use api::{Value, codec::bounds::OBJECT_BYTES_MAX, kind::Definition, meta, status::StatusError};
 use futures::future::OptionFuture;
+use spans::Span;
 use store::{Change, Commit, Entry, Expect, Refused, Store, StoreError};
 
 use crate::storage::{conversion::Conversions, error::store_error, object, recent::Recent};
@@ -59,6 +60,21 @@ pub struct Backing<'a> {
     pub recent: &'a Recent,
 }
 
+/// The span of a write. Its name is upstream's, whichever store there is.
+fn span(name: &'static str, definition: &Definition, key: &str) -> Option<Span> {
+    let mut span = spans::part(name)?;
+    for (name, value) in
+        [("key", key), ("type", &definition.kind), ("group", &definition.group), ("resource", &definition.plural)]
+    {
+        span.set(name, value);
+    }
+    Some(span)
+}
+
+fn failed(error: &StoreError) {
+    spans::event_with("Txn call failed", || [("err", (&*error.to_string()).into())]);
+}
+
 /// Commits a new object, and with it what it takes. `None` when that cannot be had.
 pub async fn insert_with(
     backing: Backing<'_>,
@@ -66,14 +82,30 @@ pub async fn insert_with(
     object: &Arc<Value>,
     with: Option<Box<dyn Companions>>,
 ) -> Result<Option<Entry>, StatusError> {
-    let (namespace, name) = (meta::namespace(object), meta::name(object));
-    let key: Arc<str> = object::key(definition, namespace, name).into();
+    let key: Arc<str> = object::key(definition, meta::namespace(object), meta::name(object)).into();
+    let span = span("Create etcd3", definition, &key);
+    spans::within(span, || insert(backing, definition, (key, object), with)).await
+}
+
+async fn insert(
+    backing: Backing<'_>,
+    definition: &Definition,
+    (key, object): (Arc<str>, &Arc<Value>),
+    with: Option<Box<dyn Companions>>,
+) -> Result<Option<Entry>, StatusError> {
     let change = backing.put(definition, &key, object, 0).await?;
     let commit = Commit { key, expect: Expect::Absent, change };
-    commit_with(backing.store, commit, with).await.map_err(|error| match error {
-        StoreError::Conflict { .. } => StatusError::already_exists(&definition.group, &definition.plural, name),
-        other => store_error(other),
-    })
+    let inserted = commit_with(backing.store, commit, with).await.map_err(|error| match error {
+        StoreError::Conflict { .. } => {
+            StatusError::already_exists(&definition.group, &definition.plural, meta::name(object))
+        }
+        other => {
+            failed(&other);
+            store_error(other)
+        }
+    })?;
+    spans::event("Txn call succeeded");
+    Ok(inserted)
 }
 
 /// The compare-and-swap of one object. Its writer makes a change of what `entry` holds and commits it; when somebody else
@@ -144,8 +176,13 @@ impl<'a> Swap<'a> {
     }
 
     /// Commits the changed object; unchanged bytes are not written, unless they are encrypted with a key that is on its way
-    /// out. `None` when somebody else was faster.
+    /// out. `None` when somebody else was faster. Each attempt has a span of its own.
     pub async fn replace(&mut self, object: Value) -> Result<Option<Entry>, StatusError> {
+        let span = span("GuaranteedUpdate etcd3", self.definition, &self.entry.key);
+        spans::within(span, || self.replace_once(object)).await
+    }
+
+    async fn replace_once(&mut self, object: Value) -> Result<Option<Entry>, StatusError> {
         let (key, object) = (self.entry.key.clone(), Arc::new(object));
         let change = self.backing.put(self.definition, &key, &object, self.entry.value.len()).await?;
         if let Change::Put { value, .. } = &change
@@ -167,20 +204,35 @@ impl<'a> Swap<'a> {
     }
 
     async fn commit(&mut self, change: Change) -> Result<Option<Entry>, StatusError> {
-        let expect = Expect::Modified(self.entry.modified);
+        let (expect, writes) = (Expect::Modified(self.entry.modified), matches!(change, Change::Put { .. }));
         let commit = Commit { key: self.entry.key.clone(), expect, change };
+        // As upstream, a deletion is a part of its handler's span, and tells no steps.
+        let tell = |event| {
+            if writes {
+                spans::event(event)
+            }
+        };
+        tell("Transaction prepared");
         let committed = commit_with(self.backing.store, commit, self.with.take()).await;
+        tell("Txn call completed");
         self.lost = matches!(committed, Ok(None));
         self.newest |= matches!(committed, Ok(Some(_)) | Err(StoreError::Conflict { .. }));
         match committed {
-            Ok(Some(entry)) => Ok(Some(entry)),
+            Ok(Some(entry)) => {
+                tell("Transaction committed");
+                Ok(Some(entry))
+            }
             Ok(None) => self.again(),
             Err(StoreError::Conflict { current: Some(current), .. }) => {
                 self.entry = current;
+                tell("Retry value restored");
                 self.again()
             }
             Err(StoreError::Conflict { current: None, .. }) => Err(self.not_found()),
-            Err(other) => Err(store_error(other)),
+            Err(other) => {
+                failed(&other);
+                Err(store_error(other))
+            }
         }
     }
 
@@ -209,7 +261,9 @@ impl Backing<'_> {
         object: &Arc<Value>,
         present: usize,
     ) -> Result<Change, StatusError> {
+        spans::event("About to Encode");
         let value = self.conversions.stored(definition, object).await?;
+        spans::event_with("Encode succeeded", || [("len", value.len().into())]);
         if value.len() > OBJECT_BYTES_MAX.max(present) {
             return Err(store_error(StoreError::TooLarge { bytes: value.len(), limit: OBJECT_BYTES_MAX }));
         }

@@ -202,7 +202,7 @@ pub const FIELDS: &[Field] = &[
     ("memoryThrottlingFactor", Setting),
     ("registerWithTaints", Setting),
     ("registerNode", Setting),
-    ("tracing", Only("", "no spans are sent; `--log waypoint=debug` shows an object's way")),
+    ("tracing", Setting),
     ("localStorageCapacityIsolation", Setting),
     ("containerRuntimeEndpoint", Flag("container-runtime-endpoint")),
     ("imageServiceEndpoint", Only("\"\"", "images and containers are with one engine")),

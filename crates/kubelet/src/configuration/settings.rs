@@ -123,6 +123,8 @@ pub struct Settings {
     pub shutdown: Shutdown,
     /// The ids of a Pod whose users are none of the node's.
     pub users_per_pod: u32,
+    /// Where spans go; none are made when absent.
+    pub tracing: Option<spans::config::Config>,
 }
 
 impl Default for Settings {
@@ -163,6 +165,7 @@ impl Default for Settings {
             protect_kernel: false,
             shutdown: Shutdown::default(),
             users_per_pod: UNIT,
+            tracing: None,
         }
     }
 }
@@ -393,6 +396,7 @@ impl Settings {
         fields.set("failSwapOn", &mut self.fail_swap_on, yes)?;
         fields.set("failCgroupV1", &mut self.fail_cgroup_v1, yes)?;
         fields.set("protectKernelDefaults", &mut self.protect_kernel, yes)?;
+        fields.set("tracing", &mut self.tracing, |v| spans::config::Config::of_part(v).map(Some))?;
         fields.set("registerWithTaints", &mut self.taints, |value| {
             let taints: Vec<Taint> = json::from_value(value.clone()).map_err(|error| error.to_string())?;
             match taints.iter().find(|taint| taint.key.is_empty() || taint.effect.is_empty()) {
@@ -501,6 +505,7 @@ mod tests {
             "enforceNodeAllocatable": ["pods", "kube-reserved-compressible"], "kubeReservedCgroup": "/kube",
             "registerWithTaints": [{"key": "a", "effect": "NoSchedule"}], "staticPodURL": "https://x.example/pods",
             "staticPodURLHeader": {"X-A": ["b", "c"]}, "nodeStatusMaxImages": -1, "healthzPort": 0,
+            "tracing": {"samplingRatePerMillion": 100},
             "maxParallelImagePulls": 3, "registryPullQPS": 0, "imagePullCredentialsVerificationPolicy": "AlwaysVerify",
             "cpuManagerPolicy": "static", "cpuManagerPolicyOptions": {"full-pcpus-only": "true"}, "topologyManagerScope": "pod",
             "memoryManagerPolicy": "Static", "reservedMemory": [{"numaNode": 1, "limits": {"memory": "1Gi"}}],
@@ -510,6 +515,7 @@ mod tests {
         assert_eq!((set.logs.max_bytes, set.logs.max_files, set.pod_pids), (256 << 10, 3, Some(100)));
         assert_eq!((set.status_report, set.limited_swap, set.status_images), (Duration::from_secs(20), true, None));
         assert_eq!(set.reserved.kube["cpu"].milli_value(), 100);
+        assert_eq!(set.tracing.as_ref().map(|tracing| tracing.per_million), Some(100));
         let pulls = &set.pulls;
         assert_eq!((pulls.most(), pulls.per_second, pulls.burst), (Some(3), 0, 10));
         assert_eq!((&pulls.verification, Settings::default().pulls.most()), (&Verification::Always, Some(1)));
@@ -551,6 +557,15 @@ mod tests {
                 json!({"imagePullCredentialsVerificationPolicy": "NeverVerifyAllowlistedImages",
                     "preloadedImagesVerificationAllowlist": ["r.io/*a"]}),
                 "preloadedImagesVerificationAllowlist: not a valid wildcard pattern",
+            ),
+            (json!({"tracing": {"rate": 1}}), "tracing: unknown field \"rate\""),
+            (
+                json!({"tracing": {"samplingRatePerMillion": 1_000_001}}),
+                "tracing: samplingRatePerMillion: Invalid value: 1000001: sampling rate per million must be less than or equal",
+            ),
+            (
+                json!({"tracing": {"endpoint": "https://c:1"}}),
+                "tracing: endpoint: Invalid value: \"https://c:1\": unsupported",
             ),
             (json!({"registryPullQPS": -1}), "registryPullQPS: it must be a number from 0 to 2147483647, not -1"),
             (json!({"containerLogMaxSize": "0"}), "containerLogMaxSize: it must be more than nothing"),

@@ -88,6 +88,11 @@ impl ImageGc {
 
     /// Frees what the disk of the images needs, or all that is unused. A failure leaves the image to the next time.
     pub async fn collect(&mut self, kubelet: &Kubelet, disk: Option<Measured>, all: bool) {
+        let span = kubelet.traces.root("Images/GarbageCollect");
+        spans::within(span, || self.collect_now(kubelet, disk, all)).await;
+    }
+
+    async fn collect_now(&mut self, kubelet: &Kubelet, disk: Option<Measured>, all: bool) {
         let (engine, began) = (&kubelet.config.runtime, clock::now_seconds());
         let (Ok(mut images), Ok(containers)) = (engine.images().await, engine.containers(None).await) else { return };
         let named = |c: k8s_cri::v1::Container| [c.image_ref, c.image.map(|i| i.image).unwrap_or_default()];

@@ -232,8 +232,10 @@ impl Worker {
             }
             waypoint::kubelet::sync_pod(&name);
             let (begun, is_first) = (clock::Instant::now(), self.memory.life == Life::Preparing { failed_mounts: 0 });
-            let has_gone = self.act(&desired, &running, decision).await;
-            kubelet.figures.worked(if is_first { "create" } else { "sync" }, begun.elapsed());
+            let update = if is_first { "create" } else { "sync" };
+            let span = kubelet.traces.pod(&desired, &decision.steps, update);
+            let has_gone = spans::within(span, || self.act(&desired, &running, decision)).await;
+            kubelet.figures.worked(update, begun.elapsed());
             if has_gone {
                 waypoint::kubelet::worker_complete(&name);
                 return;

@@ -41,6 +41,31 @@ pub enum Endpoint<'a> {
 }
 
 impl Endpoint<'_> {
+    /// The path as upstream writes it down, with names for the parts that differ.
+    pub fn route(&self) -> &'static str {
+        use Endpoint::*;
+        match self {
+            Health => "/healthz",
+            Pods => "/pods",
+            RunningPods => "/runningpods/",
+            Metrics => "/metrics",
+            Cadvisor => "/metrics/cadvisor",
+            ProbeMetrics => "/metrics/probes",
+            ResourceMetrics => "/metrics/resource",
+            Config => "/configz",
+            Summary => "/stats/summary",
+            Logs { .. } => "/containerLogs/{podNamespace}/{podID}/{containerName}",
+            SystemLogs(_) => "/logs/{logpath:*}",
+            Checkpoint { .. } => "/checkpoint/{podNamespace}/{podID}/{containerName}",
+            Profile(_) => "/debug/pprof/{subpath:*}",
+            DebugFlags(_) => "/debug/flags/v",
+            Stream(path) if path.starts_with("/exec/") => "/exec/{podNamespace}/{podID}/{containerName}",
+            Stream(path) if path.starts_with("/attach/") => "/attach/{podNamespace}/{podID}/{containerName}",
+            Stream(_) => "/portForward/{podNamespace}/{podID}",
+            Unknown => "",
+        }
+    }
+
     /// Those that a node can do without: upstream turns them off together.
     pub fn is_for_debugging(&self) -> bool {
         use Endpoint::{DebugFlags, Logs, Profile, RunningPods, Stream, SystemLogs};
@@ -164,6 +189,21 @@ mod tests {
         check("GET", "/containerLogs/n/p/c", logs, "get", &["proxy"]);
         check("PUT", "/debug/flags/v", Endpoint::DebugFlags("/v"), "update", &["proxy"]);
         check("GET", "/debug/flags/", Endpoint::DebugFlags(""), "get", &["proxy"]);
+    }
+
+    #[test]
+    fn routes_do_not_tell_which_pod_is_meant() {
+        let pod = "/{podNamespace}/{podID}";
+        for (path, route) in [
+            ("/exec/n/p/c", format!("/exec{pod}/{{containerName}}")),
+            ("/attach/n/p/u/c", format!("/attach{pod}/{{containerName}}")),
+            ("/portForward/n/p", format!("/portForward{pod}")),
+            ("/containerLogs/n/p/c", format!("/containerLogs{pod}/{{containerName}}")),
+            ("/stats/summary", "/stats/summary".to_owned()),
+            ("/x", String::new()),
+        ] {
+            assert_eq!(resolve(&Method::GET, path).endpoint.route(), route);
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     answer::{Answer, text},
-    endpoint::Endpoint,
+    endpoint::{Asked, Endpoint},
 };
 use crate::{error::Error, kubelet::Kubelet};
 
@@ -75,6 +75,20 @@ async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, requ
     if let Err((code, message)) = guard.check(peer, request.headers(), &asked).await {
         return text(code, message);
     }
+    let (parts, body) = request.into_parts();
+    let Some(mut span) = kubelet.traces.serve(asked.endpoint.route(), &parts) else {
+        return answered(kubelet, asked, Request::from_parts(parts, body)).await;
+    };
+    let request = Request::from_parts(parts, body);
+    let answer = Box::pin(span.around(answered(kubelet, asked, request))).await;
+    span.set("http.response.status_code", answer.status().as_u16());
+    if answer.status().is_server_error() {
+        span.fail();
+    }
+    answer
+}
+
+async fn answered(kubelet: Arc<Kubelet>, asked: Asked<'_>, request: Request<Incoming>) -> Answer {
     if !kubelet.config.settings.debugging_handlers && asked.endpoint.is_for_debugging() {
         return text(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.\n".to_owned());
     }

@@ -19,4 +19,5 @@ mod resize;
 mod room;
 mod shutdown;
 mod users;
+mod traced;
 pub mod world;

@@ -84,6 +84,8 @@ pub struct World {
     pub network: Mutex<Option<crate::Gate>>,
     /// Where the next kubelet looks for logind.
     pub logind: Mutex<Option<Place>>,
+    /// Where the kubelet sends its spans.
+    pub tracing: Mutex<Option<spans::config::Config>>,
     gate: Gate,
     now: Mutex<Timestamp>,
     told: Mutex<BTreeSet<&'static str>>,
@@ -115,6 +117,7 @@ impl World {
             machine: None,
             network: Mutex::default(),
             logind: Mutex::default(),
+            tracing: Mutex::default(),
             gate,
             now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
             told: Mutex::default(),
@@ -215,7 +218,7 @@ impl World {
                 .with(Feature::ResourceHealthStatus, true)
                 .with(Feature::ClusterTrustBundle, true)
                 .with(Feature::ClusterTrustBundleProjection, true),
-            settings: self.settings.lock().clone(),
+            settings: Settings { tracing: self.tracing.lock().clone(), ..self.settings.lock().clone() },
             document: None,
             node_labels: Default::default(),
             node_annotations: Default::default(),

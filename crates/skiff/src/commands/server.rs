@@ -39,7 +39,7 @@ use crate::{
         at_rest::AtRest,
         audit, cluster_dns,
         fresh::Fresh,
-        local_storage, traces,
+        local_storage,
         trust::{self, Clients},
         welcome,
     },
@@ -200,7 +200,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let cluster = cluster(options, &pki, &clients, address);
     let audit = audit::settings(&options.audit, layout)?;
     let instance = controllers::api_server::identity::name(&address::host_name()?);
-    let traces = options.tracing.config()?.map(|config| traces::begin(&config, instance)).transpose()?;
+    let about = vec![("service.name", "apiserver".to_owned()), ("service.instance.id", instance)];
+    let traces = options.tracing.config()?.map(|config| runtime::traces::begin(&config, about));
+    let traces = traces.transpose().map_err(anyhow::Error::msg)?;
     let (tracer, sending) = traces.unzip();
     let around = (&cluster, &clients, tracer);
     let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), around, audit, components);

@@ -10,6 +10,5 @@ pub mod jwt_signer;
 mod kms;
 pub mod local_storage;
 pub mod objects;
-pub mod traces;
 pub mod trust;
 pub mod welcome;

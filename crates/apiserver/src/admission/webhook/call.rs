@@ -1,6 +1,7 @@
 //! Asking one webhook, and what follows when it does not answer as it should.
 
-use api::status::StatusError;
+use api::{Value, status::StatusError};
+use spans::Span;
 
 use super::super::{attributes::Attributes, policy::input::Input};
 use super::metrics::End;
@@ -29,6 +30,20 @@ impl Failure {
     }
 }
 
+/// The span of the question, where one is sent.
+pub(super) fn span(hook: &Hook, mutating: bool, input: &Input) -> Option<Span> {
+    let mut span = spans::part(if mutating { "Call mutating webhook" } else { "Call validating webhook" })?;
+    let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
+    let (request, resource) = (&input.request, &input.request["resource"]);
+    let (group, version, plural) = (text(&resource["group"]), text(&resource["version"]), text(&resource["resource"]));
+    span.set("configuration", &*hook.configuration);
+    span.set("webhook", &*hook.name);
+    span.set("resource", &*format!("{group}/{version}, Resource={plural}"));
+    span.set("subresource", &*text(&request["subResource"]));
+    span.set("operation", &*text(&request["operation"]));
+    Some(span)
+}
+
 /// Asks one webhook about a write. The answer may be a refusal.
 pub(super) async fn ask(
     way: Option<&Way>,
@@ -47,6 +62,7 @@ pub(super) async fn ask(
     let no_way = || Failure::unanswered(500, "this server asks no webhooks".to_owned());
     let way = way.ok_or_else(no_way)?;
     let uid = clock::uuid();
+    spans::set("UID", || &*uid);
     let review = review::question(version, &uid, input);
     let question = Question {
         review: &review,
@@ -58,6 +74,7 @@ pub(super) async fn ask(
     };
     let answer = way.webhooks.ask(&hook.client, question).await;
     let answer = answer.map_err(|e| Failure::unanswered(e.code, format!("failed to call webhook: {}", e.message)))?;
+    spans::event("Request completed");
     review::read(version, &uid, mutating, &answer)
         .map_err(|why| Failure::unanswered(503, format!("received invalid webhook response: {why}")))
 }

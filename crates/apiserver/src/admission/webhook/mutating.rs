@@ -17,7 +17,7 @@ use super::super::{
     shape::{Shape, restore_managers},
 };
 use super::annotations::Notes;
-use super::call::{Failure, ask, end, settle, verdict};
+use super::call::{Failure, ask, end, settle, span, verdict};
 use super::scene::Scene;
 use super::source::Hook;
 use crate::http::timing;
@@ -39,7 +39,8 @@ pub(super) async fn admit(
         }
         let started = clock::Instant::now();
         let notes = Notes { trail: attributes.trail, hook, round, index };
-        let done = one(context, attributes, (hook, &notes), &definition, &input).await;
+        let asked = one(context, attributes, (hook, &notes), &definition, &input);
+        let done = spans::within(span(hook, true, &input), || asked).await;
         notes.mutation(matches!(done, Ok(true)));
         let (metrics, took) = (&context.webhooks.metrics, started.elapsed());
         timing::changed(took);
@@ -102,6 +103,7 @@ async fn one(
         let back = context.objects.between(definition, attributes.definition, &object).await;
         object = back.map_err(|error| impossible(error.message))?;
     }
+    spans::event("Patch applied");
     attributes.object = Some(object);
     notes.patch(&text);
     Ok(changed)

@@ -8,7 +8,7 @@ use futures::StreamExt;
 
 use super::super::{attributes::Attributes, plugin::Context};
 use super::annotations::Notes;
-use super::call::{ask, end, settle, verdict};
+use super::call::{ask, end, settle, span, verdict};
 use super::scene::Scene;
 use super::source::Hook;
 use crate::http::timing;
@@ -31,7 +31,8 @@ pub(super) async fn validate(
     let way = context.webhooks.way();
     let questions = concerned.into_iter().map(|(index, hook, input)| async move {
         let started = clock::Instant::now();
-        let answer = ask(way, &hook, false, dry_run, &input).await;
+        let ask = || ask(way, &hook, false, dry_run, &input);
+        let answer = spans::within(span(&hook, false, &input), ask).await;
         (index, hook, started.elapsed(), answer)
     });
     let answers: Vec<_> = futures::stream::iter(questions).buffered(AT_ONCE).collect().await;

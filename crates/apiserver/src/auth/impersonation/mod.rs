@@ -41,6 +41,14 @@ pub enum Impersonation {
 }
 
 impl Impersonation {
+    /// The name of the step in traces.
+    pub fn span(self) -> &'static str {
+        match self {
+            Impersonation::Legacy => "impersonation",
+            Impersonation::Constrained => "constrainedimpersonation",
+        }
+    }
+
     /// The user that the headers of a request name, exactly as they do. `Ok(None)` when they name nobody.
     pub fn requested(self, headers: &HeaderMap) -> Result<Option<User>, StatusError> {
         let unreadable = |why: header::Unreadable| StatusError::bad_request(why.to_string());

@@ -82,9 +82,15 @@ struct Sort {
 
 impl Sort {
     fn of(info: &Info, parts: &Parts) -> Sort {
-        let scope = scope(info);
-        Sort { verb: verb(info, parts, scope), dry_run: dry_run(parts.uri.query().unwrap_or("")), scope }
+        let (verb, scope) = verb_and_scope(info, parts);
+        Sort { verb, dry_run: dry_run(parts.uri.query().unwrap_or("")), scope }
     }
+}
+
+/// Upstream's words for what a request does, and to how much.
+pub fn verb_and_scope(info: &Info, parts: &Parts) -> (&'static str, &'static str) {
+    let scope = scope(info);
+    (verb(info, parts, scope), scope)
 }
 
 fn scope(info: &Info) -> &'static str {
