@@ -41,8 +41,8 @@ use crate::{
         workers::PodWorkers,
     },
     shutdown::logind,
-    users::held::Users,
     traced::Traces,
+    users::held::Users,
     volume_room::VolumeUsages,
     volumes::{
         certificates::Certificates,

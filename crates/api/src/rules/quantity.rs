@@ -61,6 +61,9 @@ const POWERS_OF_TEN: [i128; 39] = {
     powers
 };
 
+/// Digits that the machine's numbers hold, whatever they are.
+const DIGITS: usize = 37;
+
 enum Scale {
     Ten(i32),
     Two(u32),
@@ -85,6 +88,18 @@ fn times_ten_to(numerator: i128, power: i32) -> i128 {
         return of_ten.and_then(|f| numerator.checked_mul(*f)).unwrap_or(if numerator < 0 { -MAX } else { MAX });
     }
     of_ten.map_or(numerator.signum(), |divisor| div_away(numerator, *divisor))
+}
+
+/// `numerator * 2^power / 10^decimals` in nanos. Where the product is too large for the machine's numbers, the last of the decimals
+/// are given up.
+fn times_two_to(mut numerator: i128, power: u32, mut decimals: i32) -> i128 {
+    loop {
+        match numerator.checked_mul(1 << power) {
+            Some(scaled) => return times_ten_to(scaled, -decimals),
+            None if decimals == 0 => return MAX,
+            None => (numerator, decimals) = (numerator / 10, decimals - 1),
+        }
+    }
 }
 
 fn div_away(value: i128, divisor: i128) -> i128 {
@@ -114,17 +129,14 @@ impl FromStr for Quantity {
         // More digits than fit are beyond the largest amount, or finer than the finest.
         let whole = whole.trim_start_matches('0');
         let kept = &fraction[..fraction.len().min(24usize.saturating_sub(whole.len().min(24)))];
-        let mut nanos = if whole.len() > 24 {
+        let mut nanos = if whole.len() > DIGITS {
             MAX
         } else {
             let digits = whole.bytes().chain(kept.bytes()).fold(0, |sum, digit| sum * 10 + i128::from(digit - b'0'));
             let decimals = i32::try_from(kept.len()).map_err(|_| ParseError::Form)?;
             match scale {
                 Scale::Ten(power) => times_ten_to(digits, power.saturating_sub(decimals)),
-                Scale::Two(power) => match digits.checked_mul(1 << power) {
-                    Some(scaled) => times_ten_to(scaled, -decimals),
-                    None => MAX,
-                },
+                Scale::Two(power) => times_two_to(digits, power, decimals),
             }
         };
         nanos = nanos.min(MAX);
@@ -301,6 +313,10 @@ mod tests {
             ("1500", "1500"),
             ("1000", "1k"),
             ("12e6", "12e6"),
+            ("2305843009213693836707849540n", "2305843009213693836707849540n"),
+            ("1.9999999999999999Ei", "2305843009213693836707849540n"),
+            ("0.99999999999999999999Ei", "1152921504606846975988470785n"),
+            ("0.9999999999999999999999Ei", "1152921504606846975988470785n"),
             ("1E3", "1e3"),
             ("1e2", "100"),
             ("1E", "1E"),

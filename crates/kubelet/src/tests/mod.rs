@@ -18,6 +18,6 @@ pub mod plugin;
 mod resize;
 mod room;
 mod shutdown;
-mod users;
 mod traced;
+mod users;
 pub mod world;
