@@ -1,4 +1,4 @@
-//! Records who asks for memory, over any allocator: one allocation in so many bytes, with its stack, and whether it is given back.
+//! Records who asks for memory, over any allocator: one allocation in 512 KiB, with its stack, and whether it is given back.
 //!
 //! While nobody records, an allocation looks at one number more, and so does a release. A recorded allocation begins a page of memory, so
 //! that of all releases only those of such addresses have to be looked up.

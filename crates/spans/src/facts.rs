@@ -1,4 +1,4 @@
-//! What is known of a span that is over, within bounds: clients choose some of it.
+//! The facts about a span that is over, within bounds: clients choose some of them.
 
 use std::borrow::Cow;
 

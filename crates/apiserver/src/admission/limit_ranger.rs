@@ -322,7 +322,7 @@ mod tests {
         check(whole, json!({"limits": {"cpu": "2"}}), expected).await;
     }
 
-    /// A Pod of so many containers with these resources, written as `cpu:request/limit` or `memory:request/limit`.
+    /// Pods have a number of containers with the same resources, written as `cpu:request/limit` or `memory:request/limit`.
     #[tokio::test]
     async fn sums_of_containers_stay_within_the_range() {
         let check = async |kind: &str, field: &str, bound: &str, count: usize, resources: &str, fits: bool| {

@@ -86,7 +86,7 @@ mod tests {
         for immortal in IMMORTAL {
             assert!(delete(immortal).await.is_err());
         }
-        // What is there may still change, and go; rights can be asked about anywhere.
+        // Objects that are there may still change, and go; rights can be asked about anywhere.
         let pod = |operation, namespace: &str| {
             let pod = json!({"metadata": {"name": "p", "namespace": namespace}});
             Write { operation, old: Some(pod.clone()), ..Write::create("pods", pod) }.through(&context, &PLUGIN)

@@ -48,7 +48,7 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
     let Some(pod) = attributes.object.as_ref().filter(|_| attributes.operation == Operation::Create) else {
         return Ok(());
     };
-    // What a mirror Pod stands for runs already, and a change would make it another one.
+    // The Pod that it stands for runs already, and a change would make it another one.
     if is_mirror(pod) {
         return mirror(pod).map_err(|why| forbid(attributes, why));
     }

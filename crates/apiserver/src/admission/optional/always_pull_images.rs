@@ -112,7 +112,7 @@ mod tests {
         one["spec"]["volumes"][0]["image"].as_object_mut().unwrap().remove("pullPolicy");
         let refused = Write::create("pods", one).refused(&context, &late).await;
         assert_eq!((refused.code, refused.message), (500, why(all[2], "")));
-        // What is no Pod itself is left alone.
+        // Other kinds, and subresources of Pods, are left alone.
         for kind in [("", "foos", ""), ("", "pods", "exec")] {
             let write = Write { kind, ..Write::create("pods", pod("x", "Never")) };
             assert_eq!(write.through(&context, &PLUGIN).await.unwrap(), pod("x", "Never"));
