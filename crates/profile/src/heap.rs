@@ -213,7 +213,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Recorded<A> {
 
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        if EVERY.load(Ordering::Relaxed) != 0 && at as usize % PAGE == 0 {
+        if EVERY.load(Ordering::Relaxed) != 0 && (at as usize).is_multiple_of(PAGE) {
             write(|mut record| record.remove(at as usize));
         }
         // SAFETY: the caller's promise, and that of who made this.
@@ -224,7 +224,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Recorded<A> {
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let every = EVERY.load(Ordering::Relaxed);
         if every == 0 || !is_due(size, every) {
-            if every != 0 && at as usize % PAGE == 0 {
+            if every != 0 && (at as usize).is_multiple_of(PAGE) {
                 write(|mut record| record.remove(at as usize));
             }
             // SAFETY: the caller's promise, and that of who made this.
