@@ -45,7 +45,7 @@ static RECORD: Mutex<Record> = Mutex::new(Record::EMPTY);
 
 thread_local! {
     static WRITES: Cell<bool> = const { Cell::new(false) };
-    /// Of the recording with this number the thread has so many bytes left before its next record.
+    /// The number of a recording, and the bytes that this thread may still ask for before its next record in it.
     static LEFT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     static CHANCE: Cell<u64> = const { Cell::new(0) };
 }
