@@ -326,7 +326,7 @@ mod tests {
         assert!((asked as f64 - expected).abs() < expected / 3.0, "{asked} of {expected}");
         assert!(held < asked * 2 / 3 && held > asked / 3, "{held} of {asked}");
         assert!(ours.iter().all(|one| one.asked_bytes >= one.asked * PIECE));
-        // What was recorded is given back as anything else.
+        // Recorded memory is given back as any other is.
         drop(pieces);
     }
 }
