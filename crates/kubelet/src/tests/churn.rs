@@ -6,7 +6,7 @@ use json::{Value, json};
 
 use crate::tests::world::{World, until};
 
-const USUAL: u64 = 40;
+const USUAL: u64 = 200;
 const STEADY: [&str; 3] = ["s0", "s1", "s2"];
 
 /// A Pod whose container has its name, so that the engine's calls tell whose they are.
