@@ -2,6 +2,7 @@
 
 use std::{
     net::SocketAddr,
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -129,4 +130,23 @@ impl Api {
         }
         Ok(())
     }
+}
+
+/// Hands on the events of a watch in JSON, line by line, until the reader has seen enough.
+pub async fn follow(
+    mut body: Incoming,
+    mut seen: impl FnMut(&[u8]) -> anyhow::Result<ControlFlow<()>>,
+) -> anyhow::Result<()> {
+    let mut rest = Vec::new();
+    while let Some(frame) = body.frame().await {
+        rest.extend_from_slice(frame?.data_ref().context("data")?);
+        let complete = rest.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
+        for line in rest[..complete].split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+            if seen(line)?.is_break() {
+                return Ok(());
+            }
+        }
+        rest.drain(..complete);
+    }
+    bail!("the watch ended")
 }

@@ -1,15 +1,19 @@
 //! The rows of many Pods at once on one node, and who works meanwhile: a burst that leaves no core idle is at the rate of the
 //! engine and the kernel, whose work is most of it.
 
-use std::{collections::HashMap, time::Instant};
+use std::{collections::HashMap, ops::ControlFlow, time::Instant};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::Method;
-use http_body_util::BodyExt;
 use json::{Value, json};
 
-use crate::{api::Api, load::drive, report::Report, subject::used};
+use crate::{
+    api::{self, Api},
+    load::drive,
+    report::Report,
+    subject::used,
+};
 
 const PODS: usize = 50;
 const PATH: &str = "/api/v1/namespaces/default/pods";
@@ -17,7 +21,7 @@ const PATH: &str = "/api/v1/namespaces/default/pods";
 /// Creates the Pods and waits on a watch until all of them run. `pid` is the node's own process.
 pub async fn measure(api: &Api, pid: u32, report: &mut Report) -> anyhow::Result<()> {
     let watch = format!("{PATH}?watch=true&labelSelector=bench%3Dburst");
-    let mut body = api.open(Method::GET, &watch, "", Bytes::new()).await?.into_body();
+    let body = api.open(Method::GET, &watch, "", Bytes::new()).await?.into_body();
     let (begun, cpu, idle) = (Instant::now(), used(pid).0, idle()?);
     let creating = drive(PODS, 32, |i| async move {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
@@ -27,28 +31,20 @@ pub async fn measure(api: &Api, pid: u32, report: &mut Report) -> anyhow::Result
         api.post(PATH, &pod).await
     });
     let mut running = HashMap::new();
-    let seeing = async {
-        let mut rest = Vec::new();
-        while running.len() < PODS {
-            rest.extend_from_slice(body.frame().await.context("the watch ended")??.data_ref().context("data")?);
-            let complete = rest.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
-            for line in rest[..complete].split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-                let event: Value = serde_json::from_slice(line)?;
-                let object = &event["object"];
-                match object["status"]["phase"].as_str() {
-                    Some("Running") => {
-                        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-                        running.entry(name).or_insert(begun.elapsed().as_secs_f64());
-                    }
-                    Some("Failed") => bail!("{object} failed"),
-                    _ => {}
-                }
+    let seeing = api::follow(body, |line| {
+        let event: Value = serde_json::from_slice(line)?;
+        let object = &event["object"];
+        match object["status"]["phase"].as_str() {
+            Some("Running") => {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                running.entry(name).or_insert(begun.elapsed().as_secs_f64());
             }
-            rest.drain(..complete);
+            Some("Failed") => bail!("{object} failed"),
+            _ => {}
         }
-        anyhow::Ok(())
-    };
-    let both = async { futures::future::try_join(creating, seeing).await };
+        Ok(if running.len() == PODS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    });
+    let both = futures::future::try_join(creating, seeing);
     tokio::time::timeout(std::time::Duration::from_secs(120), both).await.context("the Pods do not run")??;
     let seconds = begun.elapsed().as_secs_f64();
     let cores = std::thread::available_parallelism()?.get() as f64;

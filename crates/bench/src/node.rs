@@ -1,6 +1,7 @@
 //! The rows of a whole node: `skiff up` on this machine.
 
 use std::{
+    ops::ControlFlow,
     path::Path,
     process::Command,
     time::{Duration, Instant},
@@ -9,11 +10,10 @@ use std::{
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::Method;
-use http_body_util::BodyExt;
 use json::{Value, json};
 
 use crate::{
-    api::Api,
+    api::{self, Api},
     report::{Goal::AtMost, Report},
     subject::{resident_mb, used},
 };
@@ -121,24 +121,17 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
 async fn run_pod(api: &Api, name: &str) -> anyhow::Result<()> {
     let path = "/api/v1/namespaces/default/pods";
     let watch = format!("{path}?watch=true&fieldSelector=metadata.name%3D{name}");
-    let mut body = api.open(Method::GET, &watch, "", Bytes::new()).await?.into_body();
+    let body = api.open(Method::GET, &watch, "", Bytes::new()).await?.into_body();
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"terminationGracePeriodSeconds": 0,
         "containers": [{"name": "main", "image": "skiff.local/busybox:1", "command": ["sleep", "100000"]}]}});
     api.post(path, &pod).await?;
-    let mut rest = Vec::new();
-    let running = async {
-        while let Some(frame) = body.frame().await {
-            rest.extend_from_slice(frame?.data_ref().context("data")?);
-            let complete = rest.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
-            for line in rest[..complete].split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-                let event: Value = serde_json::from_slice(line)?;
-                if event["object"]["status"]["phase"] == "Running" {
-                    return Ok(());
-                }
-            }
-            rest.drain(..complete);
-        }
-        bail!("the watch ended")
-    };
+    let running = api::follow(body, |line| {
+        let event: Value = serde_json::from_slice(line)?;
+        Ok(if event["object"]["status"]["phase"] == "Running" {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        })
+    });
     tokio::time::timeout(Duration::from_secs(60), running).await.with_context(|| format!("Pod {name} does not run"))?
 }

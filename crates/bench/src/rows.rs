@@ -2,21 +2,21 @@
 
 use std::{
     collections::HashSet,
+    ops::ControlFlow,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use bytes::Bytes;
 use http::Method;
-use http_body_util::BodyExt;
 use json::json;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::{
-    api::{Api, PROTOBUF},
+    api::{self, Api, PROTOBUF},
     custom,
     load::drive,
     objects::{config_map, pod},
@@ -189,18 +189,13 @@ struct Placed {
 }
 
 async fn count_bound(api: Api, bound: Arc<Mutex<HashSet<String>>>) -> anyhow::Result<()> {
-    let mut body = api.open(Method::GET, &format!("{PODS}?watch=true"), "", Bytes::new()).await?.into_body();
-    let mut rest = Vec::new();
-    while let Some(frame) = body.frame().await {
-        rest.extend_from_slice(frame?.data_ref().context("data")?);
-        let complete = rest.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
-        for line in rest[..complete].split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-            let Watched { object } = serde_json::from_slice(line)?;
-            if object.spec.node_name.is_some() {
-                bound.lock().insert(object.metadata.name);
-            }
+    let body = api.open(Method::GET, &format!("{PODS}?watch=true"), "", Bytes::new()).await?.into_body();
+    api::follow(body, |line| {
+        let Watched { object } = serde_json::from_slice(line)?;
+        if object.spec.node_name.is_some() {
+            bound.lock().insert(object.metadata.name);
         }
-        rest.drain(..complete);
-    }
-    bail!("the watch ended")
+        Ok(ControlFlow::Continue(()))
+    })
+    .await
 }
