@@ -110,7 +110,7 @@ refused "install the package iptables" env PATH="$WORK/empty" "$SKIFF" kube-prox
 "$SKIFF" kube-proxy --cleanup
 none nft_rules >/dev/null || fail "rules stay"
 
-step "a whole node with iptables, whose end leaves no rule"
+step "a whole node with iptables"
 # `skiff down` must not take another proxy's chains: those of iptables go only where the node wrote them.
 "$SKIFF" down --data-dir "$DATA" >/dev/null
 "$SKIFF" "${UP[@]}" --proxy-mode iptables >/dev/null
@@ -118,6 +118,21 @@ api=$(k get service kubernetes -o jsonpath='{.spec.clusterIP}')
 until_true 20 has '"major"' curl -sk --max-time 3 "https://$api/version"
 has "default/kubernetes" iptables-save -t nat
 none nft_rules >/dev/null || fail "the node writes rules of nftables too"
+
+step "the same node killed, and with nftables again: its rules of iptables go, and another proxy's stay from then on"
+kill -9 "$(cat "$DATA/skiff.pid")"
+"$SKIFF" "${UP[@]}" >/dev/null
+until_true 20 has '"major"' curl -sk --max-time 3 "https://$api/version"
+until_true 10 none iptables_rules
+until_true 10 none test -e "$DATA/proxy-iptables"
+iptables -t nat -N KUBE-SERVICES
+"$SKIFF" down --data-dir "$DATA" >/dev/null
+has KUBE-SERVICES iptables-save -t nat
+iptables -t nat -X KUBE-SERVICES
+
+step "its end with iptables leaves no rule"
+"$SKIFF" "${UP[@]}" --proxy-mode iptables >/dev/null
+until_true 20 has "default/kubernetes" iptables-save -t nat
 "$SKIFF" down --data-dir "$DATA" >/dev/null
 none iptables_rules >/dev/null || fail "the node's rules of iptables stay"
 refused "ipvs is not available" "$SKIFF" "${UP[@]}" --proxy-mode ipvs

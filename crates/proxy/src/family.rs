@@ -41,20 +41,16 @@ impl Mode {
         Ok(())
     }
 
-    /// Removes the rules of the other mode, which an earlier proxy may have written.
-    pub async fn remove_other(self) {
-        match self {
-            Mode::Nftables => {
-                if let Err(error) = iptables::run::remove().await {
-                    tracing::warn!(%error, "cannot remove the Service rules that an earlier proxy may have written with iptables");
-                }
-            }
-            Mode::Iptables(_) => {
-                if let Err(error) = apply::remove().await {
-                    tracing::warn!(%error, "cannot remove the Service rules that an earlier proxy may have written with nft");
-                }
-            }
+    /// Removes the rules of the other mode, which an earlier proxy may have written. Whether none of them is left.
+    pub async fn remove_other(self) -> bool {
+        let removed: Result<(), WriteError> = match self {
+            Mode::Nftables => iptables::run::remove().await.map_err(Into::into),
+            Mode::Iptables(_) => apply::remove().await.map_err(Into::into),
+        };
+        if let Err(error) = &removed {
+            tracing::warn!(%error, mode = self.name(), "cannot remove the Service rules that an earlier proxy may have written in the other mode");
         }
+        removed.is_ok()
     }
 }
 

@@ -274,8 +274,11 @@ async fn start(
     if cluster.parts.proxy {
         let (mode, families) = (options.proxy_mode, served(&name, &addresses, &cluster.settings.cluster_cidrs));
         mode.available(&families).await?;
-        if matches!(mode, proxy::Mode::Iptables(_)) {
-            modes::write(&layout.wrote_iptables(), modes::PRIVATE_FILE, "")?;
+        let (mark, is_iptables) = (layout.wrote_iptables(), matches!(mode, proxy::Mode::Iptables(_)));
+        // Chains of iptables that this node did not write may be another proxy's.
+        let others = is_iptables || mark.exists();
+        if is_iptables {
+            modes::write(&mark, modes::PRIVATE_FILE, "")?;
         }
         let config = proxy::Config {
             node_name: name.clone(),
@@ -286,7 +289,9 @@ async fn start(
             metrics: listening(&options.proxy_metrics_bind_address, &addresses),
         };
         tasks.spawn(async move {
-            mode.remove_other().await;
+            if others && mode.remove_other().await && !is_iptables {
+                let _ = std::fs::remove_file(mark);
+            }
             proxy::run(Caches::new(cluster.proxy_client), config).await;
         });
     }
