@@ -7,6 +7,7 @@ use std::{
     process::{Command, Output},
     sync::{Mutex, mpsc},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
@@ -15,6 +16,8 @@ use nft::Family;
 use tokio::sync::oneshot;
 
 pub const CLUSTER: &str = "10.244.0.0/16";
+/// How long a way may be missing until the test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Name, address, range: `c` is behind the router.
 pub const NODES: [(&str, &str, &str); 3] =
     [("a", "192.0.2.1", "10.244.1.0/24"), ("b", "192.0.2.2", "10.244.2.0/24"), ("c", "198.51.100.3", "10.244.3.0/24")];
@@ -183,11 +186,13 @@ impl World {
         network::rules::encrypted(self.family)
     }
 
-    /// Waits until a node's Pod reaches another's.
+    /// Waits until a node's Pod reaches another's. A ping without a way fails at once, so tries alone would be no time at all:
+    /// a peer that is gone is noticed within seconds.
     pub fn reaches_again(&self, from: &str, to: &str, what: &str) {
-        let mut tries = 0..30;
+        let begun = Instant::now();
         while !self.reaches(from, to, "") {
-            assert!(tries.next().is_some(), "{what}: {from} to {to}: {}", self.shown(from, "route"));
+            assert!(begun.elapsed() < PATIENCE, "{what}: {from} to {to}: {}", self.shown(from, "route"));
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
