@@ -1,18 +1,21 @@
 //! Profiles of this process that `go tool pprof` opens: where its processor time goes, where its threads are now, and who asks for
 //! memory.
 //!
-//! `page` answers for servers, `sampler` looks at the stacks, `heap` records allocations, `symbols` finds the functions in the files that the process runs, `message` writes it down. Only
-//! one profile is made at a time, and nothing costs anything while none is.
+//! `page` answers for servers, `sampler` looks at the stacks, `waits` at those that wait, `heap` records allocations, `symbols` finds the
+//! functions in the files that the process runs, `message` writes it down. Only one profile is made at a time, and nothing costs
+//! anything while none is.
 
 pub mod heap;
 mod message;
 pub mod page;
 mod sampler;
 mod symbols;
+mod waits;
 
 use std::{collections::BTreeMap, time::Duration};
 
 pub use symbols::lookup;
+pub use waits::Waits;
 
 /// Samples per second of processor time.
 const PER_SECOND: u32 = 100;
@@ -61,6 +64,22 @@ pub async fn threads() -> Result<Vec<u8>, Refusal> {
         took: Duration::ZERO,
     };
     Ok(written(counted(&stacks, |count| vec![count]), about).await)
+}
+
+/// Where threads wait in the given time, as a gzipped `Profile`. A wait is counted as often as it was seen.
+pub async fn waits(time: Duration, of: Waits) -> Result<Vec<u8>, Refusal> {
+    let (time, began) = (time.min(LONGEST), clock::now());
+    let (stacks, each) = waits::seen(time, of).await?;
+    let each = i64::try_from(each.as_nanos()).unwrap_or(i64::MAX);
+    let about = message::About {
+        types: &[("contentions", "count"), ("delay", "nanoseconds")],
+        period: ("contentions", "count", 1),
+        shown: "",
+        without: "",
+        began_nanoseconds: i64::try_from(began.as_nanosecond()).unwrap_or(0),
+        took: time,
+    };
+    Ok(written(counted(&stacks, |count| vec![count, count.saturating_mul(each)]), about).await)
 }
 
 /// The type of a profile of memory that is shown first.
@@ -162,6 +181,9 @@ async fn written(samples: Vec<message::Sample>, about: message::About) -> Vec<u8
 mod tests {
     use super::*;
 
+    /// Only one profile of stacks is made at a time.
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
     /// Something to be found in a profile.
     #[inline(never)]
     fn burn_for_the_profile(stop: &std::sync::atomic::AtomicBool) -> u64 {
@@ -174,6 +196,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn what_works_is_in_the_profile() {
+        let _turn = TURN.lock().await;
         let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let work = {
             let stop = stop.clone();
@@ -195,6 +218,41 @@ mod tests {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         work.join().unwrap();
         assert!(threads.contains("[burner]:"), "{threads}");
+    }
+
+    #[inline(never)]
+    fn wait_for_the_lock_in_the_profile(lock: &std::sync::Mutex<u32>) -> u32 {
+        *std::hint::black_box(lock.lock().unwrap())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_wait_for_a_lock_is_in_the_profile() {
+        let _turn = TURN.lock().await;
+        let lock = std::sync::Arc::new(std::sync::Mutex::new(1));
+        let held = lock.clone();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let holder = std::thread::spawn(move || {
+            let _held = held.lock().unwrap();
+            tell.send(()).unwrap();
+            let _ = released.recv();
+        });
+        told.recv().unwrap();
+        let waiter = std::thread::spawn(move || wait_for_the_lock_in_the_profile(&lock));
+        for (of, expected) in [(Waits::Locks, 1), (Waits::All, 2)] {
+            let mut text = String::new();
+            // The thread may not have come so far.
+            while !text.contains("wait_for_the_lock_in_the_profile") {
+                let made = waits(Duration::from_millis(100), of).await.unwrap();
+                text = String::from_utf8_lossy(&unzipped(&made)).into_owned();
+            }
+            assert!(text.contains("contentions") && text.contains("delay"));
+            // The holder waits as well, though for no lock.
+            assert_eq!(1 + usize::from(text.contains("mpsc")), expected, "{text}");
+        }
+        drop(release);
+        holder.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), 1);
     }
 
     #[inline(never)]

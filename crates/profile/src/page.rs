@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{LONGEST, Memory, Refusal, cpu, lookup, memory, threads, threads_text};
+use crate::{LONGEST, Memory, Refusal, Waits, cpu, lookup, memory, threads, threads_text, waits};
 
 /// A profile takes this long when it is not said.
 const USUAL: Duration = Duration::from_secs(30);
@@ -14,22 +14,21 @@ pub const SYMBOL: &str = "symbol";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// The profiles that there are, and their descriptions.
-const KINDS: [(&str, &str); 7] = [
+const KINDS: [(&str, &str); 9] = [
     ("allocs", "The memory that is asked for in seconds=, one allocation in 512 KiB; go tool pprof opens it."),
+    ("block", "Where threads that have work wait in seconds=, looked at 100 times a second; go tool pprof opens it."),
     ("cmdline", "The command line of this process."),
     ("goroutine", "The stacks of all threads; what waits for an event is on none. debug=2 gives them as text."),
     ("heap", "The memory that is asked for in seconds= and still held at their end; go tool pprof opens it."),
+    ("mutex", "Where threads wait for locks in seconds=, looked at 100 times a second; go tool pprof opens it."),
     ("profile", "CPU profile. The duration stands in seconds=; go tool pprof opens it."),
     (SYMBOL, "The functions of program counters."),
     ("threadcreate", "The same as goroutine."),
 ];
 
-/// The profiles of Go's programs that this one does not have, and the reasons.
-const MISSING: [(&str, &str); 3] = [
-    ("block", "waiting is not recorded here"),
-    ("mutex", "waiting is not recorded here"),
-    ("trace", "the format is that of the events of Go's own runtime, and nothing else has these"),
-];
+/// The profile of Go's programs that this one does not have, and the reason.
+const MISSING: [(&str, &str); 1] =
+    [("trace", "the format is that of the events of Go's own runtime, and nothing else has these")];
 
 /// A question: the part of the path below `/debug/pprof/`, and what the query says.
 #[derive(Debug, Clone, Copy, Default)]
@@ -88,13 +87,14 @@ pub async fn answer(asked: Asked<'_>) -> Page {
     match asked.kind {
         "" => index(),
         "cmdline" => Page::plain(std::env::args().collect::<Vec<_>>().join("\0")),
-        "profile" | "heap" | "allocs" => match seconds(asked.seconds) {
+        "profile" | "heap" | "allocs" | "block" | "mutex" => match seconds(asked.seconds) {
             Err(why) => Page::refused(400, &why),
             Ok(time) if asked.kind == "profile" => Page::told(cpu(time).await, "profile"),
-            Ok(_) if asked.debug.is_some_and(|level| level != "0") => Page::refused(
-                501,
-                "there is no profile of memory as text: go tool pprof writes one, with -top or -traces",
-            ),
+            Ok(_) if asked.debug.is_some_and(|level| level != "0") => {
+                Page::refused(501, "there is no such profile as text: go tool pprof writes one, with -top or -traces")
+            }
+            Ok(time) if asked.kind == "block" => Page::told(waits(time, Waits::All).await, "block"),
+            Ok(time) if asked.kind == "mutex" => Page::told(waits(time, Waits::Locks).await, "mutex"),
             Ok(time) => {
                 let first = if asked.kind == "heap" { Memory::Held } else { Memory::Asked };
                 Page::told(memory(time, first).await, asked.kind)
@@ -163,7 +163,7 @@ mod tests {
     #[tokio::test]
     async fn pages_that_are_not_there_say_why() {
         let ask = async |kind| answer(Asked { kind, ..Asked::default() }).await;
-        assert_eq!((ask("block").await.code, ask("nothing").await.code), (501, 404));
+        assert_eq!((ask("trace").await.code, ask("nothing").await.code), (501, 404));
         let text = answer(Asked { kind: "heap", debug: Some("1"), ..Asked::default() }).await;
         assert_eq!(text.code, 501);
         let index = ask("").await;

@@ -16,7 +16,7 @@ use crate::Refusal;
 /// The deepest stack that is recorded whole.
 const DEPTH: usize = 64;
 /// The number of samples in a profile; further ones are lost.
-const SAMPLES: usize = 20_000;
+pub const SAMPLES: usize = 20_000;
 
 /// One stack, from the innermost address on. All but the first are those of calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,6 +152,15 @@ impl Sampling {
         Self::with(threads_of_process().len() + 64)
     }
 
+    /// Gets ready to ask threads that wait, again and again.
+    pub fn waits() -> Result<Sampling, Refusal> {
+        Self::with(SAMPLES)
+    }
+
+    pub fn threads_now(&self) -> usize {
+        threads_of_process().len()
+    }
+
     fn with(slots: usize) -> Result<Sampling, Refusal> {
         if !SUPPORTED {
             return Err(Refusal::Unsupported);
@@ -176,11 +185,13 @@ impl Sampling {
     /// Asks every thread of the process for its stack; returns how many there are.
     pub fn ask_threads(&self) -> usize {
         let threads = threads_of_process();
-        for thread in &threads {
-            // SAFETY: a signal to a thread of this process that is gone reaches nobody, and is an error that says so.
-            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *thread, libc::SIGPROF) };
-        }
+        threads.iter().copied().for_each(ask);
         threads.len()
+    }
+
+    /// Asks every thread of the process that does not run.
+    pub fn ask_waiting(&self) {
+        threads_of_process().into_iter().filter(|thread| waits(*thread)).for_each(ask);
     }
 
     /// How many stacks were looked at.
@@ -240,6 +251,18 @@ fn listen() {
         libc::sigemptyset(&mut action.sa_mask);
         libc::sigaction(libc::SIGPROF, &action, ptr::null_mut());
     }
+}
+
+/// Asks a thread for its stack.
+fn ask(thread: i32) {
+    // SAFETY: a signal to a thread of this process that is gone reaches nobody, and is an error that says so.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGPROF) };
+}
+
+/// Whether a thread is neither running nor waiting for a processor alone. Its state follows its name, which may hold anything.
+fn waits(thread: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['S', 'D']))
 }
 
 fn threads_of_process() -> Vec<i32> {
