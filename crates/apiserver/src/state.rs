@@ -106,7 +106,7 @@ impl State {
             verdict => {
                 let decision = if verdict.allowed() { "allow" } else { "forbid" };
                 trail.annotate("authorization.k8s.io/decision", decision);
-                trail.annotate("authorization.k8s.io/reason", verdict.reason());
+                trail.annotate("authorization.k8s.io/reason", verdict.reason().to_owned());
             }
         }
         permitted(attributes, verdict)

@@ -1,10 +1,12 @@
 //! An event in text: `audit.k8s.io/v1`, its fields in upstream's order, or the old form of one line for people.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     fmt::{self, Write as _},
     io,
     net::IpAddr,
+    ops::Range,
     sync::Arc,
 };
 
@@ -16,7 +18,10 @@ use super::policy::{Level, Stage};
 use crate::auth::User;
 
 /// The annotation of an event whose objects were left out.
-const TRUNCATED: &str = "audit.k8s.io/truncated";
+pub const TRUNCATED: &str = "audit.k8s.io/truncated";
+
+/// Most of their texts are known when this is built.
+pub type Annotations = BTreeMap<Cow<'static, str>, Cow<'static, str>>;
 
 /// The facts about a request that are known from its beginning.
 pub struct Facts {
@@ -42,7 +47,8 @@ pub struct Course {
     /// In JSON.
     pub request: Option<Vec<u8>>,
     pub response: Option<Vec<u8>>,
-    pub annotations: BTreeMap<String, String>,
+    /// Events share them until one more is added.
+    pub annotations: Arc<Annotations>,
 }
 
 /// The object that a request is about. Text is empty where it is not known.
@@ -86,29 +92,90 @@ impl Status {
             out.extend_from_slice(&api::codec::encode::described(details));
         }
         if self.code != 0 {
-            written(out, format_args!(",\"code\":{}", self.code));
+            out.extend_from_slice(b",\"code\":");
+            out.extend_from_slice(itoa::Buffer::new().format(self.code).as_bytes());
         }
         out.push(b'}');
     }
 }
 
-/// One event, as text without the brace before it and what stands before its level, which depends on where it goes.
+/// The fields that all events of a request have alike, written once: each has its level and identity before its stage, then
+/// what was asked by whom, and what else the stage says stands between that, where it came from, and when.
+pub struct Told {
+    text: Vec<u8>,
+    asked: usize,
+    from: usize,
+    when: usize,
+    /// The time at which it was received.
+    received: Range<usize>,
+}
+
+impl Told {
+    pub fn of(facts: &Facts) -> Arc<Self> {
+        let mut text = Vec::with_capacity(640);
+        let out = &mut text;
+        for part in [b"\"level\":\"" as &[u8], facts.level.name().as_bytes(), b"\",\"auditID\":"] {
+            out.extend_from_slice(part);
+        }
+        append_string(out, &facts.id);
+        out.extend_from_slice(b",\"stage\":\"");
+        let asked = out.len();
+        out.extend_from_slice(b"\",\"requestURI\":");
+        append_string(out, &facts.uri);
+        out.extend_from_slice(b",\"verb\":");
+        append_string(out, facts.verb);
+        out.extend_from_slice(b",\"user\":");
+        user(out, facts.user.as_deref());
+        let from = out.len();
+        out.extend_from_slice(b",\"sourceIPs\":[");
+        for (at, address) in facts.addresses.iter().enumerate() {
+            written(out, format_args!("{}\"{address}\"", if at > 0 { "," } else { "" }));
+        }
+        out.push(b']');
+        self::text(out, "userAgent", &facts.agent);
+        let when = out.len();
+        out.extend_from_slice(b",\"requestReceivedTimestamp\":\"");
+        let begin = out.len();
+        written(out, format_args!("{:.6}", facts.received));
+        let received = begin..out.len();
+        out.extend_from_slice(b"\",\"stageTimestamp\":\"");
+        Arc::new(Told { text, asked, from, when, received })
+    }
+}
+
+/// One event, as text that is put together where it goes.
+#[derive(Clone)]
 pub struct Event {
     pub level: Level,
     pub stage: Stage,
-    head: Vec<u8>,
+    told: Arc<Told>,
+    /// The fields of this stage: whom it acts for, then from `about` on the object and the status, then from `at` on the time.
+    fields: Vec<u8>,
+    about: usize,
+    at: usize,
     objects: Vec<u8>,
-    tail: Vec<u8>,
-    annotations: BTreeMap<String, String>,
+    annotations: Arc<Annotations>,
     line: Option<String>,
 }
 
 impl Event {
     /// The event of a stage. `line` is whether the old form is wanted, too.
-    pub fn of(facts: &Facts, course: &Course, stage: Stage, at: Timestamp, line: bool) -> Event {
-        let mut tail = Vec::with_capacity(100);
-        for (name, time) in [("requestReceivedTimestamp", facts.received), ("stageTimestamp", at)] {
-            written(&mut tail, format_args!(",\"{name}\":\"{time:.6}\""));
+    pub fn of(
+        (facts, told): (&Facts, &Arc<Told>),
+        course: &Course,
+        stage: Stage,
+        time: Timestamp,
+        line: bool,
+    ) -> Event {
+        let mut fields = Vec::with_capacity(256);
+        impersonated(&mut fields, course);
+        let about = fields.len();
+        reference_and_status(&mut fields, course);
+        let at = fields.len();
+        if time == facts.received {
+            fields.extend_from_slice(&told.text[told.received.clone()]);
+        } else {
+            written(&mut fields, format_args!("{time:.6}"));
         }
         let mut objects = Vec::new();
         for (name, object) in [("requestObject", &course.request), ("responseObject", &course.response)] {
@@ -120,9 +187,11 @@ impl Event {
         Event {
             level: facts.level,
             stage,
-            head: head(facts, course, stage),
+            told: told.clone(),
+            fields,
+            about,
+            at,
             objects,
-            tail,
             annotations: course.annotations.clone(),
             line: line.then(|| self::line(facts, course, stage)),
         }
@@ -131,22 +200,14 @@ impl Event {
     /// About how much memory it takes.
     pub fn size(&self) -> usize {
         let annotations = self.annotations.iter().map(|(key, value)| key.len() + value.len() + 6).sum::<usize>();
-        self.head.len() + self.objects.len() + self.tail.len() + annotations
+        self.told.text.len() + self.fields.len() + self.objects.len() + annotations
     }
 
     /// The same event without the objects, which says so.
     pub fn truncated(&self) -> Event {
-        let mut annotations = self.annotations.clone();
-        annotations.insert(TRUNCATED.to_owned(), "true".to_owned());
-        Event {
-            level: self.level,
-            stage: self.stage,
-            head: self.head.clone(),
-            objects: Vec::new(),
-            tail: self.tail.clone(),
-            annotations,
-            line: self.line.clone(),
-        }
+        let mut event = Event { objects: Vec::new(), ..self.clone() };
+        Arc::make_mut(&mut event.annotations).insert(TRUNCATED.into(), "true".into());
+        event
     }
 
     /// As a document of its own, in one line.
@@ -162,8 +223,20 @@ impl Event {
     }
 
     fn fields(&self, out: &mut Vec<u8>) {
-        out.reserve(self.size() + 16);
-        for part in [&self.head, &self.objects, &self.tail] {
+        out.reserve(self.size() + 64);
+        let (told, fields) = (&*self.told, &self.fields[..]);
+        for part in [
+            &told.text[..told.asked],
+            self.stage.name().as_bytes(),
+            &told.text[told.asked..told.from],
+            &fields[..self.about],
+            &told.text[told.from..told.when],
+            &fields[self.about..self.at],
+            &self.objects,
+            &told.text[told.when..],
+            &fields[self.at..],
+            b"\"",
+        ] {
             out.extend_from_slice(part);
         }
         if !self.annotations.is_empty() {
@@ -193,7 +266,7 @@ impl Event {
             agent: String::new(),
             received,
         };
-        Event::of(&facts, &Course::default(), Stage::ResponseComplete, received, false)
+        Event::of((&facts, &Told::of(&facts)), &Course::default(), Stage::ResponseComplete, received, false)
     }
 
     /// In the old form.
@@ -202,7 +275,7 @@ impl Event {
     }
 }
 
-/// Text that is nowhere else in between: this is done twice for each request.
+/// Text that is nowhere else in between.
 fn written(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     io::Write::write_fmt(out, text).expect("memory takes everything");
 }
@@ -217,31 +290,17 @@ fn text(out: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// The fields before the objects.
-fn head(facts: &Facts, course: &Course, stage: Stage) -> Vec<u8> {
-    let mut out = Vec::with_capacity(700);
-    written(&mut out, format_args!("\"level\":\"{}\",\"auditID\":", facts.level.name()));
-    append_string(&mut out, &facts.id);
-    written(&mut out, format_args!(",\"stage\":\"{}\",\"requestURI\":", stage.name()));
-    append_string(&mut out, &facts.uri);
-    out.extend_from_slice(b",\"verb\":");
-    append_string(&mut out, facts.verb);
-    out.extend_from_slice(b",\"user\":");
-    user(&mut out, facts.user.as_deref());
-    if let Some((impersonated, constraint)) = &course.impersonated {
-        out.extend_from_slice(b",\"impersonatedUser\":");
-        user(&mut out, Some(impersonated));
-        if let Some(verb) = constraint {
-            let metadata = format_args!(",\"authenticationMetadata\":{{\"impersonationConstraint\":\"{verb}\"}}");
-            written(&mut out, metadata);
-        }
+/// The user that the request acts for.
+fn impersonated(out: &mut Vec<u8>, course: &Course) {
+    let Some((impersonated, constraint)) = &course.impersonated else { return };
+    out.extend_from_slice(b",\"impersonatedUser\":");
+    user(out, Some(impersonated));
+    if let Some(verb) = constraint {
+        written(out, format_args!(",\"authenticationMetadata\":{{\"impersonationConstraint\":\"{verb}\"}}"));
     }
-    out.extend_from_slice(b",\"sourceIPs\":[");
-    for (at, address) in facts.addresses.iter().enumerate() {
-        written(&mut out, format_args!("{}\"{address}\"", if at > 0 { "," } else { "" }));
-    }
-    out.push(b']');
-    text(&mut out, "userAgent", &facts.agent);
+}
+
+fn reference_and_status(out: &mut Vec<u8>, course: &Course) {
     if let Some(about) = &course.reference {
         out.extend_from_slice(b",\"objectRef\":{");
         let begin = out.len();
@@ -255,7 +314,7 @@ fn head(facts: &Facts, course: &Course, stage: Stage) -> Vec<u8> {
             ("resourceVersion", &about.resource_version),
             ("subresource", &about.subresource),
         ] {
-            text(&mut out, name, value);
+            text(out, name, value);
         }
         // The first field follows the brace.
         if out.len() > begin {
@@ -265,9 +324,8 @@ fn head(facts: &Facts, course: &Course, stage: Stage) -> Vec<u8> {
     }
     if let Some(status) = &course.status {
         out.extend_from_slice(b",\"responseStatus\":");
-        status.append_to(&mut out);
+        status.append_to(out);
     }
-    out
 }
 
 /// A `UserInfo`.
@@ -357,7 +415,7 @@ mod tests {
             status: Some(Status::of(404, &status)),
             request: Some(b"{\"a\":1}".to_vec()),
             response: Some(b"[]".to_vec()),
-            annotations: [("k".to_owned(), "v".to_owned())].into(),
+            annotations: Arc::new([("k".into(), "v".into())].into()),
         }
     }
 
@@ -374,7 +432,8 @@ mod tests {
     #[test]
     fn fields_stand_in_upstreams_order() {
         let at = "2024-01-01T00:00:01.5Z".parse().unwrap();
-        let event = Event::of(&facts(Level::RequestResponse), &course(), Stage::ResponseComplete, at, true);
+        let facts = facts(Level::RequestResponse);
+        let event = Event::of((&facts, &Told::of(&facts)), &course(), Stage::ResponseComplete, at, true);
         let objects = r#","requestObject":{"a":1},"responseObject":[]"#;
         assert_eq!(text(&event), format!("{HEAD}{objects}{TAIL},\"annotations\":{{\"k\":\"v\"}}}}"));
         let marked = r#","annotations":{"audit.k8s.io/truncated":"true","k":"v"}}"#;
@@ -387,7 +446,8 @@ mod tests {
     fn what_is_not_known_is_not_there() {
         let unknown = Facts { user: None, agent: String::new(), addresses: Vec::new(), ..facts(Level::Metadata) };
         let at = unknown.received;
-        let event = Event::of(&unknown, &Course::default(), Stage::RequestReceived, at, false);
+        let told = Told::of(&unknown);
+        let event = Event::of((&unknown, &told), &Course::default(), Stage::RequestReceived, at, false);
         let value = json::parse(&text(&event)).unwrap();
         assert_eq!((&value["user"], &value["sourceIPs"]), (&json!({}), &json!([])));
         for absent in ["userAgent", "objectRef", "responseStatus", "requestObject", "annotations", "impersonatedUser"] {

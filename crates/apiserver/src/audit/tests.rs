@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::{
     Auditor, Settings,
     batch::{self, Batches},
-    event::{Course, Event, Facts},
+    event::{Course, Event, Facts, Told},
     metrics::{Metrics, Part},
     output::Output,
     policy::{Level, Policy, Stage},
@@ -281,7 +281,8 @@ fn event(level: Level, object: &str) -> Arc<Event> {
         received: clock::now(),
     };
     let course = Course { request: Some(json!(object).to_string().into_bytes()), ..Course::default() };
-    Arc::new(Event::of(&facts, &course, Stage::ResponseComplete, clock::now(), false))
+    let told = Told::of(&facts);
+    Arc::new(Event::of((&facts, &told), &course, Stage::ResponseComplete, clock::now(), false))
 }
 
 /// How many events each batch had.

@@ -1,9 +1,12 @@
 //! The trail of one request: what its events will say, gathered wherever it is found out. Where nothing is audited a trail is
 //! nothing, and what is told to it costs a comparison.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use api::{Value, meta};
@@ -12,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::{
     Auditor,
-    event::{Course, Event, Facts, Reference, Status},
+    event::{Course, Event, Facts, Reference, Status, TRUNCATED, Told},
     policy::{Decision, Level, Stage},
 };
 use crate::auth::User;
@@ -32,6 +35,7 @@ struct Record {
     auditor: Arc<Auditor>,
     decision: Decision,
     facts: Facts,
+    told: Arc<Told>,
     long_running: bool,
     course: Mutex<Course>,
     done: AtomicBool,
@@ -39,8 +43,8 @@ struct Record {
 
 impl Trail {
     pub(super) fn new(auditor: Arc<Auditor>, decision: Decision, facts: Facts, course: Course, long: bool) -> Self {
-        let (course, done) = (Mutex::new(course), AtomicBool::new(false));
-        Trail(Some(Arc::new(Record { auditor, decision, facts, long_running: long, course, done })))
+        let (told, course, done) = (Told::of(&facts), Mutex::new(course), AtomicBool::new(false));
+        Trail(Some(Arc::new(Record { auditor, decision, facts, told, long_running: long, course, done })))
     }
 
     /// Whether events say at least as much as this level.
@@ -54,9 +58,10 @@ impl Trail {
     }
 
     /// Adds an annotation. One that is there already stays.
-    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+    pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) {
         let Some(record) = &self.0 else { return };
-        let annotations = &mut record.course.lock().annotations;
+        let mut course = record.course.lock();
+        let annotations = Arc::make_mut(&mut course.annotations);
         if annotations.len() < ANNOTATIONS {
             annotations.entry(key.into()).or_insert_with(|| value.into());
         }
@@ -186,8 +191,9 @@ impl Trail {
     /// The annotations so far.
     #[cfg(test)]
     pub fn annotations(&self) -> Vec<(String, String)> {
-        let of = |record: &Arc<Record>| record.course.lock().annotations.clone().into_iter().collect();
-        self.0.as_ref().map(of).unwrap_or_default()
+        let Some(record) = &self.0 else { return Vec::new() };
+        let annotations = record.course.lock().annotations.clone();
+        annotations.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
     }
 }
 
@@ -195,7 +201,7 @@ impl Course {
     /// Keeps the text of an object, unless it is too large, which is said.
     fn keep(&mut self, place: impl FnOnce(&mut Course) -> &mut Option<Vec<u8>>, text: Vec<u8>) {
         if text.len() > OBJECT_BYTES {
-            self.annotations.insert("audit.k8s.io/truncated".to_owned(), "true".to_owned());
+            Arc::make_mut(&mut self.annotations).insert(TRUNCATED.into(), "true".into());
             return;
         }
         *place(self) = Some(text);
@@ -234,7 +240,7 @@ impl Record {
         }
         if !self.long_running && took.as_millis() > i128::from(SLOW_MILLISECONDS) {
             let seconds = format!("{}s", took.as_secs_f64());
-            course.annotations.insert("apiserver.latency.k8s.io/total".to_owned(), seconds);
+            Arc::make_mut(&mut course.annotations).insert("apiserver.latency.k8s.io/total".into(), seconds.into());
         }
     }
 
@@ -244,7 +250,7 @@ impl Record {
         }
         let at = if stage == Stage::RequestReceived { self.facts.received } else { clock::now() };
         let lines = self.auditor.wants_lines();
-        Some(Arc::new(Event::of(&self.facts, &self.course.lock(), stage, at, lines)))
+        Some(Arc::new(Event::of((&self.facts, &self.told), &self.course.lock(), stage, at, lines)))
     }
 
     async fn emit(&self, stage: Stage) -> bool {

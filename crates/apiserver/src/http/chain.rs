@@ -184,7 +184,7 @@ async fn identified(
         }
     };
     let _ = found.trail.set(trail.clone());
-    notes.iter().for_each(|(key, text)| trail.annotate(*key, text.as_str()));
+    notes.iter().for_each(|(key, text)| trail.annotate(*key, text.clone()));
     let (state, impersonation) = (&router.state, router.state.impersonation);
     let user = match impersonation.requested(&parts.headers)? {
         None => user,

@@ -46,7 +46,7 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
     request.call.trail.annotate("k8s.io/deprecated", "true");
     let release = removed_release(&warning);
     if let Some(release) = release {
-        request.call.trail.annotate("k8s.io/removed-release", release);
+        request.call.trail.annotate("k8s.io/removed-release", release.to_owned());
     }
     let Definition { group, version, plural, .. } = &*request.definition;
     let labels: [(&str, &str); 5] = [

@@ -44,7 +44,7 @@ pub async fn token(mut call: Call, authentication: Arc<Authentication>) -> Resul
     }
     review["status"] = match authentication.check_token(&token, &audiences).await {
         Ok(Some(identity)) => {
-            identity.notes.iter().for_each(|(key, text)| call.trail.annotate(*key, text.as_str()));
+            identity.notes.iter().for_each(|(key, text)| call.trail.annotate(*key, text.clone()));
             let user = User::clone(&identity.user).authenticated();
             json!({"authenticated": true, "user": user.info(), "audiences": identity.audiences})
         }

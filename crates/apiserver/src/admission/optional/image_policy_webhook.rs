@@ -55,7 +55,7 @@ async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), 
         Err(why) => return Err(forbid(attributes, why)),
     };
     for (key, value) in &said.annotations {
-        attributes.trail.annotate(format!("{AUDIT}/{key}"), value.as_str());
+        attributes.trail.annotate(format!("{AUDIT}/{key}"), value.clone());
     }
     match (said.allowed, &*said.reason) {
         (true, _) => Ok(()),
