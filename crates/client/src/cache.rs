@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use api::object::{Kind, MetadataOnly};
+use api::object::{Kind, MetadataOnly, Object as _};
 use clock::{Instant, Progress};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::{Mutex, RwLock};
@@ -224,7 +224,7 @@ impl<K: Kind> Sink for Cache<K> {
     }
 
     fn delete(&self, object: &str) -> Result<u64, serde_json::Error> {
-        let object: MetadataOnly = serde_json::from_str(object)?;
+        let object = MetadataOnly::from_json(object)?;
         let revision = revision_of(&object.metadata);
         self.put(Key::named(&object.metadata), None);
         self.advance(revision);

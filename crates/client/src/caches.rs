@@ -2,6 +2,7 @@
 
 use std::{
     any::{Any, TypeId},
+    borrow::Cow,
     collections::HashMap,
     sync::Arc,
 };
@@ -17,6 +18,9 @@ use crate::{
     rest::{Collection, Form, Resource},
 };
 
+/// No namespace, and no field selector.
+const WHOLE: &str = "/";
+
 /// Shared caches of one process. Cloning shares them; the reflectors end when the last clone is dropped.
 #[derive(Clone)]
 pub struct Caches {
@@ -26,7 +30,8 @@ pub struct Caches {
 
 #[derive(Default)]
 struct Inner {
-    caches: Mutex<HashMap<(TypeId, String), Arc<dyn Any + Send + Sync>>>,
+    /// By kind, and by namespace and field selector.
+    caches: Mutex<HashMap<TypeId, HashMap<String, Arc<dyn Any + Send + Sync>>>>,
     reflectors: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -54,25 +59,41 @@ impl Caches {
 
     /// The cache of those objects of a kind that a field selector takes, such as `spec.nodeName=n1`.
     pub fn selected<K: Kind>(&self, field_selector: &str) -> Arc<Cache<K>> {
-        let mut collection = Collection::all(Resource::of::<K>(), Form::Whole);
-        collection.fields = field_selector.to_owned();
-        self.collection(collection)
+        let collection =
+            || Collection { fields: field_selector.to_owned(), ..Collection::all(Resource::of::<K>(), Form::Whole) };
+        self.known(("", field_selector), collection)
     }
 
     /// The cache of one object. Its reader needs rights to this name in this namespace alone.
     pub fn one<K: Kind>(&self, namespace: &str, name: &str) -> Arc<Cache<K>> {
-        self.collection(Collection::one(Resource::of::<K>(), namespace, name))
+        let collection = Collection::one(Resource::of::<K>(), namespace, name);
+        let fields = collection.fields.clone();
+        self.known((namespace, &fields), || collection)
     }
 
-    fn collection<K: Kind>(&self, collection: Collection) -> Arc<Cache<K>> {
-        let id = (TypeId::of::<K>(), format!("{}/{}", collection.namespace, collection.fields));
+    /// The cache of a namespace and a field selector. Controllers ask for that of a whole kind with each change, so it is found without
+    /// a text of its own.
+    fn known<K: Kind>(
+        &self,
+        (namespace, fields): (&str, &str),
+        collection: impl FnOnce() -> Collection,
+    ) -> Arc<Cache<K>> {
         let mut caches = self.inner.caches.lock();
-        let any = caches.entry(id).or_insert_with(|| {
-            let cache = Arc::new(Cache::<K>::default());
-            self.inner.reflectors.lock().push(keep(self.client.clone(), collection, cache.clone()));
-            cache
-        });
-        any.clone().downcast().expect("the key holds the type")
+        let of_kind = caches.entry(TypeId::of::<K>()).or_default();
+        let part = match (namespace, fields) {
+            ("", "") => Cow::Borrowed(WHOLE),
+            (namespace, fields) => Cow::Owned(format!("{namespace}/{fields}")),
+        };
+        let any = match of_kind.get(&*part) {
+            Some(known) => known.clone(),
+            None => {
+                let cache = Arc::new(Cache::<K>::default());
+                self.inner.reflectors.lock().push(keep(self.client.clone(), collection(), cache.clone()));
+                of_kind.insert(part.into_owned(), cache.clone());
+                cache
+            }
+        };
+        any.downcast().expect("the key holds the type")
     }
 }
 

@@ -293,7 +293,7 @@ impl<K: Object + Send, F: Fn(Option<K>) + Send + Sync> Sink for One<K, F> {
 
 /// The revision of an object of which nothing else is wanted.
 pub fn revision_in(object: &str) -> Result<u64, serde_json::Error> {
-    serde_json::from_str::<MetadataOnly>(object).map(|object| revision_of(&object.metadata))
+    MetadataOnly::from_json(object).map(|object| revision_of(&object.metadata))
 }
 
 struct OneListing<'a, K, F> {

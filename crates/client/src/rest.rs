@@ -1,7 +1,7 @@
 //! Requests whose kind is known only as data. Sending and receiving needs no type, so this is compiled once for all
 //! kinds: controllers plan writes as values, and [`Api`](crate::Api) and the caches add types to what comes back.
 
-use api::object::{Kind, MetadataOnly};
+use api::object::{Kind, MetadataOnly, Object as _};
 use bytes::Bytes;
 use clock::Duration;
 use http::{Method, Request, Response, StatusCode, header};
@@ -325,7 +325,7 @@ pub async fn metadata(
 /// The metadata of all objects of a kind in a namespace.
 pub async fn list_metadata(client: &Client, resource: &Resource, namespace: &str) -> Result<Vec<ObjectMeta>, Error> {
     let text = read(client, &resource.path(namespace, "", ""), Form::Metadata).await?;
-    let object = |item: &RawValue| serde_json::from_str::<MetadataOnly>(item.get()).map(|o| o.metadata);
+    let object = |item: &RawValue| MetadataOnly::from_json(item.get()).map(|o| o.metadata);
     page(&text)?.items.into_iter().map(object).collect::<Result<_, _>>().map_err(Error::Decode)
 }
 

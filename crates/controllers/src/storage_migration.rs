@@ -11,7 +11,7 @@ use std::{collections::HashMap, time::Duration};
 use api::kinds::storage_version_migration::{FAILED, RUNNING, SUCCEEDED, holds, resource};
 use client::{
     Client, Key,
-    object::MetadataOnly,
+    object::{MetadataOnly, Object as _},
     rest::{self, Form, Resource, Verb},
 };
 use clock::Timestamp;
@@ -111,9 +111,8 @@ impl StorageMigrations {
         }
         let answer = answer?;
         let page = rest::page(&answer)?;
-        let object = |item: &&serde_json::value::RawValue| {
-            serde_json::from_str::<MetadataOnly>(item.get()).map(|object| object.metadata)
-        };
+        let object =
+            |item: &&serde_json::value::RawValue| MetadataOnly::from_json(item.get()).map(|object| object.metadata);
         let objects: Result<Vec<_>, _> = page.items.iter().map(object).collect();
         self.has_read(name, page.metadata.continue_.unwrap_or_default());
         objects.map_err(client::Error::Decode)

@@ -293,19 +293,42 @@ struct Head<'a> {
     metadata: &'a RawValue,
 }
 
+/// How long the fields of an object are, with the brace that ends it, which stand in text that is JSON.
+fn end_of_fields(text: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 1);
+    loop {
+        match text.get(at)? {
+            b'"' => {
+                at += 1;
+                while *text.get(at)? != b'"' {
+                    // What follows a backslash ends no string.
+                    at += if text[at] == b'\\' { 2 } else { 1 };
+                }
+            }
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
 /// The text of the object's metadata, with its resourceVersion, its fields in the order in which upstream declares them.
 pub fn metadata(bytes: &[u8], revision: Revision) -> Vec<u8> {
-    let Ok(head) = serde_json::from_slice::<Head<'_>>(bytes) else { return b"{}".to_vec() };
-    if !bytes.starts_with(KIND) {
+    let known = bytes.starts_with(KIND).then(|| metadata_at(bytes)).flatten();
+    let known = known.and_then(|at| Some(&bytes[at..at + end_of_fields(&bytes[at..])?]));
+    let Some(fields) = known else {
+        let Ok(head) = serde_json::from_slice::<Head<'_>>(bytes) else { return b"{}".to_vec() };
         let mut metadata = json::parse(head.metadata.get()).unwrap_or_default();
         if let Some(fields) = metadata.as_object_mut() {
             fields.insert("resourceVersion", Value::from(revision.to_string()));
         }
         return encode::text(&schema::of_kind("meta.k8s.io", "v1", "ObjectMeta"), &metadata);
-    }
-    let text = head.metadata.get().as_bytes();
-    let fields = text.get(1..).unwrap_or(b"}").trim_ascii_start();
-    let mut out = Vec::with_capacity(text.len() + 48);
+    };
+    let mut out = Vec::with_capacity(fields.len() + 48);
     out.push(b'{');
     let at = splice(&mut out, fields, revision);
     out.extend_from_slice(&fields[at..]);
@@ -400,6 +423,31 @@ mod tests {
             text(("Box", "a.io", "v1"), &Type::Any, &json::json!({"metadata": {"name": "n"}}), &["resourceVersion"]);
         let expected = r#"{"apiVersion":"a.io/v1","kind":"Box","metadata":{"name":"n","resourceVersion":"7"}}"#;
         assert_eq!(String::from_utf8(served(&bare, 7)).unwrap(), expected);
+    }
+
+    #[test]
+    fn metadata_ends_with_its_own_brace() {
+        let check = |stored: &str, expected: &str| {
+            assert_eq!(String::from_utf8(metadata(stored.as_bytes(), 7)).unwrap(), expected, "{stored}");
+        };
+        let named =
+            |name: &str, rest: &str| format!(r#"{{"kind":"A","apiVersion":"v1","metadata":{{"name":"{name}"}}{rest}"#);
+        for rest in ["}", r#","spec":{"a":"}"}}"#] {
+            check(&named("a", rest), r#"{"name":"a","resourceVersion":"7"}"#);
+        }
+        let odd = r#""labels":{"a":"}\\","b":"\"{"},"annotations":{}"#;
+        let stored = format!(r#"{{"kind":"A","apiVersion":"v1","metadata":{{"uid":"u",{odd}}},"spec":{{}}}}"#);
+        check(&stored, &format!(r#"{{"uid":"u","resourceVersion":"7",{odd}}}"#));
+        check(
+            r#"{"kind":"A","spec":{"metadata":{}},"metadata":{"name":"a"}}"#,
+            r#"{"name":"a","resourceVersion":"7"}"#,
+        );
+        for torn in [
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"name":"a"#,
+            r#"{"kind":"A","apiVersion":"v1","metadata":{"a":{}"#,
+        ] {
+            check(torn, "{}");
+        }
     }
 
     #[test]

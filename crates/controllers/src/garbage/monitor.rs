@@ -11,7 +11,7 @@ use std::{
 
 use client::{
     Sink,
-    object::MetadataOnly,
+    object::{MetadataOnly, Object as _},
     reflector::{Listing, reflect, revision_of},
     rest::{Collection, Form, Resource},
 };
@@ -120,7 +120,7 @@ impl Sink for Monitor {
     }
 
     fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
-        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        let MetadataOnly { metadata } = MetadataOnly::from_json(object)?;
         if let Some(uid) = &metadata.uid {
             self.collector.update(|graph| graph.apply(uid, Object::of(&self.resource, &metadata)));
             self.note_kinds();
@@ -129,7 +129,7 @@ impl Sink for Monitor {
     }
 
     fn delete(&self, object: &str) -> Result<u64, serde_json::Error> {
-        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        let MetadataOnly { metadata } = MetadataOnly::from_json(object)?;
         if let Some(uid) = &metadata.uid {
             self.collector.update(|graph| graph.remove(uid));
             self.note_kinds();
@@ -148,7 +148,7 @@ struct Listed<'a> {
 
 impl Listing for Listed<'_> {
     fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
-        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        let MetadataOnly { metadata } = MetadataOnly::from_json(object)?;
         let object = Object::of(&self.monitor.resource, &metadata);
         self.objects.extend(metadata.uid.map(|uid| (uid, object)));
         Ok(())

@@ -10,7 +10,7 @@ use std::{
 use api::rules::quota::{Counter, Usage, is_in_all, scopes};
 use client::{
     Caches, Change, Client, Key, Kind, Sink,
-    object::MetadataOnly,
+    object::{MetadataOnly, Object as _},
     reflector::{Listing, reflect, revision_of},
     rest::{Collection, Form},
 };
@@ -156,7 +156,7 @@ impl Sink for Objects {
 
     /// Whether it is new is not known; a quota that is told too often rests between its counts.
     fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
-        let MetadataOnly { metadata } = serde_json::from_str(object)?;
+        let MetadataOnly { metadata } = MetadataOnly::from_json(object)?;
         self.tell(Some(metadata.namespace.as_deref().unwrap_or("")));
         Ok(revision_of(&metadata))
     }
