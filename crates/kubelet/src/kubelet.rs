@@ -162,7 +162,8 @@ impl Kubelet {
         let (client, mounter) = (config.client.clone(), host.mounter.clone());
         let told = events.clone();
         let tell = Box::new(move |object: &_, kind, reason: &str, text: &str| told.about(object, kind, reason, text));
-        let csi = Arc::new(Csi::new(client, &config.node_name, &config.root_dir, node.clone(), mounter, tell));
+        let told = (config.features.enabled(Feature::MutableCSINodeAllocatableCount), tell as _);
+        let csi = Arc::new(Csi::new(client, &config.node_name, &config.root_dir, node.clone(), mounter, told));
         let drivers = Drivers::new(
             config.client.clone(),
             &config.node_name,

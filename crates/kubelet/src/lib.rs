@@ -86,6 +86,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     settle_pulls(&kubelet).await;
     let listener = server::listen(&kubelet).await?;
     let plugin_folder = kubelet.config.root_dir.join("plugins_registry");
+    let drivers = caches.clone();
     tokio::select! {
         () = server::serve(kubelet.clone(), caches.client().clone(), listener) => {}
         () = server::healthz::serve(kubelet.clone()) => {}
@@ -103,6 +104,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = kubelet.traces.send() => {}
         () = kubelet.csi.clone().sweep(), if kubelet.host.plugins => {}
         () = kubelet.csi.clone().follow_sizes(), if kubelet.host.plugins => {}
+        () = kubelet.csi.clone().follow_limits(drivers), if kubelet.host.plugins => {}
         () = registry::run(plugin_folder, sorts::all(&kubelet)), if kubelet.host.plugins => {}
     }
     Ok(())

@@ -149,7 +149,7 @@ gates! {
     MemoryManager = LOCKED,
     MemoryQoS = ALPHA,
     MultiCIDRServiceAllocator = LOCKED,
-    MutableCSINodeAllocatableCount = BETA,
+    MutableCSINodeAllocatableCount = BETA.acts(),
     MutablePVNodeAffinity = ALPHA,
     MutablePodResourcesForSuspendedJobs = ALPHA,
     MutableSchedulingDirectivesForSuspendedJobs = ALPHA,

@@ -9,6 +9,7 @@ use std::{
 
 use client::{Api, Cache, Client, Key};
 use k8s_openapi::api::{core::v1::Node, storage::v1::VolumeAttachment};
+use runtime::grpc;
 use tokio::sync::{broadcast::error::RecvError, watch};
 
 use crate::{csi::record::Record, volumes::error::VolumeError};
@@ -45,6 +46,12 @@ fn context(attachment: Option<VolumeAttachment>) -> Result<BTreeMap<String, Stri
     }
 }
 
+/// Whether the driver found no place for the volume at this node. The code is one of gRPC.
+fn is_exhausted(attachment: &VolumeAttachment) -> bool {
+    let error = attachment.status.as_ref().and_then(|status| status.attach_error.as_ref());
+    error.and_then(|error| error.error_code) == Some(grpc::Code::ResourceExhausted as i32)
+}
+
 impl Attachments {
     /// `in_use` is what an earlier kubelet has left in use.
     pub fn new(client: Client, node_name: &str, node: Arc<Cache<Node>>, in_use: BTreeSet<String>) -> Attachments {
@@ -68,11 +75,14 @@ impl Attachments {
     /// Waits until the volume is attached here. Returns its attacher's message to the driver.
     pub async fn attached(&self, record: &Record) -> Result<BTreeMap<String, String>, VolumeError> {
         self.in_use.send_if_modified(|held| held.insert(record.attached_as.clone()));
-        if clock::timeout(WAIT, self.reported(&record.attached_as)).await.is_err() {
-            return Err(VolumeError::Unattached(record.name.clone()));
-        }
+        let is_late = clock::timeout(WAIT, self.reported(&record.attached_as)).await.is_err();
         let all: Api<VolumeAttachment> = Api::all(self.client.clone());
         let found = all.find(&record.attachment).await.map_err(|error| error.to_string());
+        if is_late {
+            let is_exhausted = found.is_ok_and(|found| found.is_some_and(|attachment| is_exhausted(&attachment)));
+            let name = record.name.clone();
+            return Err(if is_exhausted { VolumeError::Exhausted(name) } else { VolumeError::Unattached(name) });
+        }
         found.and_then(context).map_err(|why| VolumeError::Step {
             step: "MountVolume.WaitForAttach",
             volume: record.name.clone(),

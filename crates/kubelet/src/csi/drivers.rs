@@ -10,6 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 use runtime::grpc::{self, Channel, Code, Status};
+use tokio::sync::Notify;
 
 use crate::csi::messages::{Ability, Capabilities, Empty, GET_CAPABILITIES};
 
@@ -89,11 +90,15 @@ pub fn is_final(status: &Status) -> bool {
 
 /// All drivers of a node.
 #[derive(Default)]
-pub struct Drivers(Mutex<BTreeMap<String, Arc<Driver>>>);
+pub struct Drivers {
+    all: Mutex<BTreeMap<String, Arc<Driver>>>,
+    /// One has come or gone.
+    pub changed: Notify,
+}
 
 impl Drivers {
     pub fn find(&self, name: &str) -> Option<Arc<Driver>> {
-        self.0.lock().get(name).cloned()
+        self.all.lock().get(name).cloned()
     }
 
     /// The driver of that name, or that there is none in upstream's words.
@@ -102,20 +107,25 @@ impl Drivers {
     }
 
     pub fn put(&self, driver: Driver) {
-        self.0.lock().insert(driver.name.clone(), Arc::new(driver));
+        self.all.lock().insert(driver.name.clone(), Arc::new(driver));
+        self.changed.notify_one();
     }
 
     /// Forgets the driver, if it is still the one at this socket; whether it was.
     pub fn remove(&self, name: &str, socket: &Path) -> bool {
-        let mut drivers = self.0.lock();
+        let mut drivers = self.all.lock();
         let is_it = drivers.get(name).is_some_and(|driver| driver.socket == socket);
         is_it && drivers.remove(name).is_some()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.all.lock().keys().cloned().collect()
     }
 
     /// Drivers that a node takes.
     pub fn is_full(&self, name: &str) -> bool {
         const MOST: usize = 64;
-        let drivers = self.0.lock();
+        let drivers = self.all.lock();
         drivers.len() >= MOST && !drivers.contains_key(name)
     }
 }

@@ -3,12 +3,13 @@
 //!
 //! A driver comes over [`register`] and says what it calls this node, which the API is told ([`node_info`]). A Pod's
 //! [`volume`] is waited for until it is attached ([`attach`]), staged once for all of its Pods ([`stage`]) and published for each
-//! of them ([`publish`]); all of it is on disk before it happens ([`record`]).
+//! of them ([`publish`]); all of it is on disk before it happens ([`record`]). How many the node takes may change ([`limits`]).
 
 pub mod attach;
 mod drivers;
 mod grow;
 mod held;
+mod limits;
 pub mod messages;
 mod node_info;
 mod publish;
@@ -73,6 +74,8 @@ pub struct Csi {
     /// How large volumes are on this node, as far as that is known, and to which sizes they do not grow here.
     sizes: Mutex<BTreeMap<String, Quantity>>,
     unable: Mutex<BTreeSet<(String, i64)>>,
+    /// How many volumes the node takes of a driver may change while it runs.
+    limits_change: bool,
     tell: Tell,
 }
 
@@ -84,7 +87,7 @@ impl Csi {
         kubelet_root: &Path,
         node: Arc<Cache<Node>>,
         mounter: Arc<dyn Mounter>,
-        tell: Tell,
+        (limits_change, tell): (bool, Tell),
     ) -> Csi {
         let places = Places::new(kubelet_root);
         let records = places.all_staged().into_iter().chain(places.of_pods());
@@ -101,6 +104,7 @@ impl Csi {
             held: Mutex::default(),
             sizes: Mutex::default(),
             unable: Mutex::default(),
+            limits_change,
             tell,
             node_name: node_name.to_owned(),
             client,
@@ -143,7 +147,17 @@ impl Csi {
         }
         let context = match record.attached_as.as_str() {
             "" => BTreeMap::new(),
-            _ => self.attachments.attached(&record).await?,
+            _ => match self.attachments.attached(&record).await {
+                Err(VolumeError::Exhausted(_)) if !self.limits_change => {
+                    return Err(VolumeError::Unattached(record.name));
+                }
+                Err(error @ VolumeError::Exhausted(_)) => {
+                    // The scheduler is to know before it sends more here.
+                    self.ask_for_limit(&record.driver).await;
+                    return Err(error);
+                }
+                attached => attached?,
+            },
         };
         let _turn = self.turns.take(&record).await;
         let driver = self.drivers.get(&volume.driver).map_err(|why| unknown(&record, &why))?;

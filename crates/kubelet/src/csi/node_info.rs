@@ -109,6 +109,13 @@ impl NodeInfo {
         })
     }
 
+    /// Writes down what a driver says when it is asked again: how many volumes the node takes.
+    pub async fn update(&self, driver: &str, said: &Said) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        let changed = self.change_csi_node(driver, Some(&entry(driver, said))).await;
+        changed.map_err(|why| format!("error updating CSINode object with CSI driver node info: {why}"))
+    }
+
     /// Takes back what a driver has said.
     pub async fn uninstall(&self, driver: &str) -> Result<(), String> {
         let _turn = self.turn.lock().await;

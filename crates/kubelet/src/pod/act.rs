@@ -13,6 +13,7 @@ use crate::{
     engine::{handler, logs},
     kubelet::Kubelet,
     pod::{
+        admit::Refusal,
         backoff::Backoff,
         decide::Step,
         desired::DesiredPod,
@@ -27,7 +28,7 @@ use crate::{
         },
     },
     users::held,
-    volumes::{self, folder::blocking},
+    volumes::{self, error::VolumeError, folder::blocking},
 };
 
 /// How long a step that failed waits before it is tried again.
@@ -158,7 +159,11 @@ impl Round<'_> {
                 Ok(mounted) => mounted,
                 Err(errors) => {
                     errors.iter().for_each(|error| self.warn(error.reason(), &error.to_string()));
-                    if let Life::Preparing { failed_mounts } = &mut self.memory.life {
+                    if errors.iter().any(|error| matches!(error.source, VolumeError::Exhausted(_))) {
+                        let refusal = Refusal::no_place_for_volumes();
+                        self.warn(&refusal.reason, &refusal.message);
+                        self.memory.life.refuse(refusal);
+                    } else if let Life::Preparing { failed_mounts } = &mut self.memory.life {
                         self.memory.retry_at = Some(after(mount_wait(*failed_mounts)));
                         *failed_mounts += 1;
                     }

@@ -47,6 +47,12 @@ impl Refusal {
         Refusal::new("UnexpectedAdmissionError", format!("Allocate failed due to {why}, which is unexpected"))
     }
 
+    /// A driver has found no place for one more volume, though the scheduler thought that there was one.
+    pub fn no_place_for_volumes() -> Self {
+        let message = "Node has reached its volume attachment limit, rejecting pod";
+        Refusal::new("VolumeAttachmentLimitExceeded", message)
+    }
+
     fn predicate(name: &str, why: &str) -> Self {
         Refusal::new(name, format!("Predicate {name} failed: {why}"))
     }

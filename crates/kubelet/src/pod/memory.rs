@@ -7,6 +7,7 @@ use clock::Timestamp;
 
 use crate::{
     pod::{
+        admit::Refusal,
         backoff::{Backoff, Pull},
         running::{ContainerRun, State},
         spec::resources::{Limits, PodLimits},
@@ -47,7 +48,7 @@ pub enum End {
     Finished,
     /// The API server had it as over before this kubelet saw it.
     WasOver,
-    /// It was not let in: nothing of it was ever here.
+    /// It was not let in: nothing of it ever ran here.
     Refused(Cause),
     /// The node was short of something. It gets a grace of `most` seconds at most.
     Evicted { cause: Cause, most: i64 },
@@ -106,6 +107,12 @@ impl Life {
 
     pub fn was_over(&self) -> bool {
         matches!(self.end(), Some(End::WasOver))
+    }
+
+    /// The node does not let the Pod in.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        let message = format!("Pod was rejected: {}", refusal.message);
+        *self = Life::Ending(End::Refused(Cause::new(refusal.reason, message)));
     }
 
     /// The node ends the Pod, unless it has come to its end already; whether it does.

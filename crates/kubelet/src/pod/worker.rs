@@ -87,8 +87,7 @@ pub fn new(
 /// Does not let a Pod in, and says why.
 fn refuse(kubelet: &Kubelet, desired: &DesiredPod, memory: &mut Memory, refusal: Refusal) {
     kubelet.events.pod(desired, EventKind::Warning, &refusal.reason, &refusal.message);
-    let message = format!("Pod was rejected: {}", refusal.message);
-    memory.life = Life::Ending(End::Refused(Cause::new(refusal.reason, message)));
+    memory.life.refuse(refusal);
 }
 
 /// Waits until the Pod is asked to end.

@@ -63,6 +63,34 @@ fn what_a_driver_says_of_the_node_is_in_the_api_as_long_as_it_is_there() {
 }
 
 #[test]
+fn a_driver_that_changes_its_mind_is_asked_again_in_the_period_of_its_object() {
+    let world = World::new();
+    world.life(None, async || {
+        let object = |period: Option<u64>| {
+            let path = format!("/apis/storage.k8s.io/v1/csidrivers/{D}");
+            let spec = json!({"nodeAllocatableUpdatePeriodSeconds": period});
+            world.api.put(&path, json!({"metadata": {"name": D}, "spec": spec}));
+        };
+        let count = || drivers(&world)[0]["allocatable"]["count"].clone();
+        let driver = CsiDriver::at(&world, D, &["1.0.0"]);
+        *driver.disks.info.lock() = info("here", 7, "z1");
+        until("it is registered", || driver.is_registered()).await;
+        *driver.disks.info.lock() = info("here", 5, "z1");
+        object(None);
+        clock::sleep(std::time::Duration::from_secs(600)).await;
+        assert_eq!(count(), 7, "nobody said that it changes");
+        object(Some(60));
+        until("it is asked again", || count() == 5).await;
+        *driver.disks.info.lock() = info("here", 6, "z1");
+        until("and again", || count() == 6).await;
+        object(None);
+        *driver.disks.info.lock() = info("here", 9, "z1");
+        clock::sleep(std::time::Duration::from_secs(600)).await;
+        assert_eq!(count(), 6, "it is not asked any more");
+    });
+}
+
+#[test]
 fn a_driver_that_says_nothing_useful_is_told_why_it_is_not_taken() {
     let world = World::new();
     world.life(None, async || {

@@ -311,6 +311,33 @@ fn a_volume_that_nobody_attaches_is_not_used() {
 }
 
 #[test]
+fn a_node_without_a_place_for_a_volume_says_so_and_refuses_the_pod() {
+    let (world, disks) = world(json!({}), json!({}));
+    world.life(None, async || {
+        disks.info.lock().max_volumes_per_node = 3;
+        let driver = serve(&world, &disks);
+        until("it is registered", || driver.is_registered()).await;
+        let error = json!({"message": "no more slots", "errorCode": 8});
+        let path = format!("/apis/storage.k8s.io/v1/volumeattachments/{ATTACHMENT}");
+        let attachment = json!({"metadata": {"name": ATTACHMENT}, "status": {"attached": false, "attachError": error},
+            "spec": {"attacher": D, "nodeName": "n1", "source": {"persistentVolumeName": "pv"}}});
+        world.api.put(&path, attachment);
+        disks.info.lock().max_volumes_per_node = 2;
+        world.make_pod("p", spec());
+        until("the Pod is refused", || world.phase("p") == "Failed").await;
+        let status = world.pod("p").unwrap()["status"].clone();
+        assert_eq!(status["reason"], "VolumeAttachmentLimitExceeded");
+        let message = "Pod was rejected: Node has reached its volume attachment limit, rejecting pod";
+        assert_eq!(status["message"], message);
+        let node = world.api.get("/apis/storage.k8s.io/v1/csinodes/n1").unwrap();
+        assert_eq!(node["spec"]["drivers"][0]["allocatable"]["count"], 2);
+        world.delete_pod("p");
+        until("it has gone", || world.pod("p").is_none()).await;
+    });
+    assert_eq!(world.left(), Vec::<String>::new());
+}
+
+#[test]
 fn secrets_tokens_and_groups_reach_the_driver_that_wants_them() {
     let secret = |name: &str| json!({"namespace": "storage", "name": name});
     let source = json!({"driver": D, "volumeHandle": "h", "nodeStageSecretRef": secret("stage"), "nodePublishSecretRef":

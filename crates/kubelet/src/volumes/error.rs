@@ -30,6 +30,8 @@ pub enum VolumeError {
     Step { step: &'static str, volume: String, why: String },
     #[error("unmounted volumes=[{0}], unattached volumes=[], failed to process volumes=[]: context deadline exceeded")]
     Unattached(String),
+    #[error("the node has no place for one more volume of its driver: {0}")]
+    Exhausted(String),
     #[error("{why}")]
     Expansion { volume: String, why: String },
     #[error("{0}")]
@@ -74,7 +76,9 @@ impl fmt::Display for MountError {
             VolumeError::Expansion { volume, why } => {
                 write!(f, "MountVolume.Setup failed while expanding volume for volume \"{volume}\" : {why}")
             }
-            VolumeError::Unattached(_) => write!(f, "Unable to attach or mount volumes: {source}"),
+            VolumeError::Unattached(_) | VolumeError::Exhausted(_) => {
+                write!(f, "Unable to attach or mount volumes: {source}")
+            }
             _ => write!(f, "MountVolume.SetUp failed for volume \"{volume}\" : {source}"),
         }
     }
