@@ -71,7 +71,7 @@ mod tests {
     use proptest::prelude::*;
     use serde::{Deserialize, Serialize};
 
-    use crate::{Reader, Value, from_text, from_text_without, from_value, json, to_value};
+    use crate::{Reader, Value, from_text, from_text_without, from_value, json, text::Text, to_value};
 
     #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -139,6 +139,10 @@ mod tests {
             let theirs = serde_json::from_str::<Value>(&text);
             let ours = from_text::<Value>(&text);
             prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{} {:?} {:?}", text, ours, theirs);
+            let mut passed = Text::new(&text);
+            let passed = passed.skip().and_then(|()| passed.end());
+            // Escapes are looked at when they are read.
+            prop_assert!(passed.is_ok() == ours.is_ok() || passed.is_ok() && text.contains('\\'), "{} {:?}", text, passed);
             if let (Ok(ours), Ok(theirs)) = (ours, theirs) {
                 prop_assert_eq!(ours, theirs);
             }
@@ -168,6 +172,9 @@ mod tests {
         let deep = |n| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert!(from_text::<Value>(&deep(127)).is_ok());
         assert!(from_text::<Value>(&deep(128)).is_err());
+        let pass = |text: String| Text::new(&text).skip().is_ok();
+        assert!(pass(deep(127)) && !pass(deep(128)) && !pass(format!("{{\"a\":{}}}", deep(127))));
+        assert!(pass(format!("[{}]", ["{\"a\":[[]]}"; 200].join(","))), "as wide as it likes");
         let error = from_text::<BTreeMap<String, bool>>("{\"side\":\n true x}").expect_err("broken");
         assert_eq!((error.line(), error.column()), (2, 6), "{error}");
         let error = from_text::<BTreeMap<String, bool>>("{\"side\":\n 1}").expect_err("no bool");
