@@ -119,7 +119,8 @@ fn begin(kubelet: &Kubelet) -> Result<(), Error> {
         tell_failure(&why);
         return Err(Error::Machine(why));
     }
-    match kubelet.weigh() {
+    let pages = || if settings.reserved.enforced.pods { kubelet.bound_huge_pages(None) } else { Ok(()) };
+    match kubelet.weigh().and_then(|()| pages()) {
         Ok(()) if settings.reserved.enforced.pods => {
             events.node(EventKind::Normal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods");
         }

@@ -21,7 +21,7 @@ use crate::{
     config::Config,
     configuration::settings::Settings,
     kubelet::Host,
-    node::{cgroup::Cgroups, machine::Machine},
+    node::{cgroup::Cgroups, huge_pages::HugePages, machine::Machine},
     pod::spec::hardening::Sysctls,
     shutdown::logind::Place,
     tests::api::Api,
@@ -141,6 +141,17 @@ impl World {
         world
     }
 
+    /// A world whose machine has these huge pages.
+    pub fn with_huge_pages(mut self, huge_pages: Vec<HugePages>) -> Self {
+        self.machine = self.machine.map(|machine| Machine { huge_pages, ..machine });
+        self
+    }
+
+    /// Where the trees of cgroups are.
+    pub fn cgroups(&self) -> PathBuf {
+        self.path("cgroup")
+    }
+
     /// From now on the engine does this at the moments of its calls.
     pub fn engine_does(
         &self,
@@ -241,7 +252,7 @@ impl World {
                 sys: self.machine.as_ref().map_or("/sys/devices/system".into(), |_| self.path("sys")),
                 modules: Default::default(),
                 // A tree without any controller: nothing is written.
-                cgroups: Cgroups::new(&self.path("cgroup"), "/"),
+                cgroups: Cgroups::new(&self.cgroups(), "/"),
                 mounter: self.mounts.clone(),
                 plugins: true,
                 logind: self.logind.lock().clone(),
