@@ -177,7 +177,7 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
         }),
         images: Some(engine.images),
         runtime_handlers: Some(engine.handlers).filter(|l: &Vec<_>| !l.is_empty()),
-        declared_features: declared::declared(&kubelet.config.features),
+        declared_features: declared::declared(&kubelet.config.features, kubelet.config.settings.managers.cpus),
         volumes_in_use: Some(kubelet.csi.in_use().borrow().iter().cloned().collect())
             .filter(|l: &Vec<_>| !l.is_empty()),
         ..Default::default()

@@ -76,8 +76,9 @@ pub struct World {
     pub engine: Fake,
     pub api: Api,
     pub mounts: Arc<Recorded>,
-    /// The settings of the next kubelet.
+    /// The settings of the next kubelet, and its feature gates.
     pub settings: Mutex<Settings>,
+    pub features: Mutex<Features>,
     /// The machine that the next kubelet finds, in place of this one.
     machine: Option<Machine>,
     /// The gate that Pods pass before their containers begin.
@@ -114,6 +115,13 @@ impl World {
             api: Api::new(gate.clone()),
             mounts: Arc::default(),
             settings: Mutex::default(),
+            features: Mutex::new(
+                Features::default()
+                    .with(Feature::PodCertificateRequest, true)
+                    .with(Feature::ResourceHealthStatus, true)
+                    .with(Feature::ClusterTrustBundle, true)
+                    .with(Feature::ClusterTrustBundleProjection, true),
+            ),
             machine: None,
             network: Mutex::default(),
             logind: Mutex::default(),
@@ -224,11 +232,7 @@ impl World {
             evictions: Default::default(),
             sysctls: Sysctls::new(&[]).unwrap(),
             selinux_labels: false,
-            features: Features::default()
-                .with(Feature::PodCertificateRequest, true)
-                .with(Feature::ResourceHealthStatus, true)
-                .with(Feature::ClusterTrustBundle, true)
-                .with(Feature::ClusterTrustBundleProjection, true),
+            features: *self.features.lock(),
             settings: Settings { tracing: self.tracing.lock().clone(), ..self.settings.lock().clone() },
             document: None,
             node_labels: Default::default(),
