@@ -92,6 +92,7 @@ fn node(url: &str, pki: &pki::Pki, name: &str) -> anyhow::Result<(kubelet::Confi
         manifest_dir: None,
         cgroup_root: "/".to_owned(),
         max_pods: 110,
+        users_part: None,
         evictions: Default::default(),
         sysctls: kubelet::Sysctls::new(&[]).map_err(anyhow::Error::msg)?,
         selinux_labels: false,

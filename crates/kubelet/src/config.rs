@@ -12,6 +12,7 @@ use crate::{
     configuration::{Document, settings::Settings},
     eviction::limits::Limits,
     pod::spec::hardening::Sysctls,
+    users::range::Part,
 };
 
 /// The kubelet's own HTTPS server: its port, its certificate, and the authority that it trusts.
@@ -49,6 +50,8 @@ pub struct Config {
     /// The cgroup below which `kubepods` is made; `/` unless several kubelets share a machine.
     pub cgroup_root: String,
     pub max_pods: u32,
+    /// The part of the machine's user ids that Pods get, where it has other nodes.
+    pub users_part: Option<Part>,
     /// The limits below which Pods are evicted.
     pub evictions: Limits,
     /// The parameters of the kernel that Pods may set.

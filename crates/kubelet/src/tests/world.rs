@@ -25,6 +25,7 @@ use crate::{
     pod::spec::hardening::Sysctls,
     shutdown::logind::Place,
     tests::api::Api,
+    users::range::Part,
     volumes::mounter::Recorded,
 };
 
@@ -79,6 +80,8 @@ pub struct World {
     /// The settings of the next kubelet, and its feature gates.
     pub settings: Mutex<Settings>,
     pub features: Mutex<Features>,
+    /// The part of the machine's user ids that the next kubelet has.
+    pub users_part: Mutex<Option<Part>>,
     /// The machine that the next kubelet finds, in place of this one.
     machine: Option<Machine>,
     /// The gate that Pods pass before their containers begin.
@@ -122,6 +125,7 @@ impl World {
                     .with(Feature::ClusterTrustBundle, true)
                     .with(Feature::ClusterTrustBundleProjection, true),
             ),
+            users_part: Mutex::default(),
             machine: None,
             network: Mutex::default(),
             logind: Mutex::default(),
@@ -229,6 +233,7 @@ impl World {
             manifest_dir: Some(self.manifests()),
             cgroup_root: "/".into(),
             max_pods: 110,
+            users_part: *self.users_part.lock(),
             evictions: Default::default(),
             sysctls: Sysctls::new(&[]).unwrap(),
             selinux_labels: false,

@@ -456,6 +456,7 @@ fn kubelet_config(
         manifest_dir: Some(manifests),
         cgroup_root: options.cgroup_root.clone(),
         max_pods: options.max_pods,
+        users_part: options.users_part(),
         evictions: options.evictions.limits().map_err(anyhow::Error::msg)?,
         sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,

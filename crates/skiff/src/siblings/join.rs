@@ -88,6 +88,7 @@ fn args(
     flag("node-name", name.into());
     flag("node-ip", texts(&meeting.addresses(sibling.number)).into());
     flag("cgroup-root", sibling.cgroup().into());
+    flag("number-on-machine", sibling.number.to_string().into());
     flag("server", server.into());
     flag("certificate-authority", cluster.pki().join("ca.crt").into());
     flag("kubelet-port", node.kubelet_port.to_string().into());
