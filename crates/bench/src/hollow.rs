@@ -102,6 +102,7 @@ fn node(url: &str, pki: &pki::Pki, name: &str) -> anyhow::Result<(kubelet::Confi
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,
+        sharing: None,
         serving: None,
     };
     Ok((settings, Caches::new(client)))

@@ -12,6 +12,7 @@ use crate::{
     configuration::{Document, settings::Settings},
     eviction::limits::Limits,
     pod::spec::hardening::Sysctls,
+    sharing,
     users::range::Part,
 };
 
@@ -67,6 +68,8 @@ pub struct Config {
     pub node_annotations: BTreeMap<String, String>,
     /// Every Pod with a network of its own passes it before each start of a container.
     pub gate: Option<Gate>,
+    /// Images are shared with other nodes, on the server.
+    pub sharing: Option<sharing::Config>,
     /// No server when absent.
     pub serving: Option<Serving>,
 }

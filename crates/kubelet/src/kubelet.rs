@@ -40,6 +40,7 @@ use crate::{
         },
         workers::PodWorkers,
     },
+    sharing::Sharing,
     shutdown::logind,
     traced::Traces,
     users::held::Users,
@@ -124,6 +125,8 @@ pub struct Kubelet {
     pub remote: Arc<Remote>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
+    /// Images that it shares with other nodes, if it does.
+    pub sharing: Option<Sharing>,
     /// The figures of its work.
     pub figures: Arc<Figures>,
     /// The answers to its probes, counted.
@@ -186,6 +189,7 @@ impl Kubelet {
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),
             volume_usages: VolumeUsages::default(),
+            sharing: config.sharing.as_ref().map(|of| Sharing::new(of, &config.node_name, caches.of())),
             figures,
             probe_counts: ProbeCounts::default(),
             traces: Traces::new(config.settings.tracing.as_ref(), &config.node_name)?,

@@ -25,6 +25,7 @@ pub mod node;
 mod plugins;
 pub mod pod;
 mod server;
+mod sharing;
 mod shutdown;
 mod sorts;
 mod sources;
@@ -59,6 +60,7 @@ pub use csi::messages as csi_messages;
 pub use error::Error;
 pub use plugins::messages as plugin_messages;
 pub use pod::spec::hardening::Sysctls;
+pub use sharing::Config as Sharing;
 pub use users::range::Part as UsersPart;
 
 /// Runs a kubelet until it fails or the future is dropped. Pods keep running either way.

@@ -60,6 +60,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,
+        sharing: None,
         serving: None,
     }
 }

@@ -88,6 +88,7 @@ pub fn kubelet_with(
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,
+        sharing: None,
         serving: None,
     };
     change(&mut config);

@@ -243,6 +243,7 @@ impl World {
             node_labels: Default::default(),
             node_annotations: Default::default(),
             gate: self.network.lock().clone(),
+            sharing: None,
             serving: None,
         }
     }

@@ -498,6 +498,9 @@ pub struct Node {
     /// not given
     #[arg(long, value_name = "FOLDER")]
     pub image_archives: Option<PathBuf>,
+    /// Get images from nodes that have pulled them before their registries are asked, and give other nodes those that this one has
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub embedded_registry: bool,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
     #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
     pub allowed_unsafe_sysctls: Vec<String>,
