@@ -92,6 +92,7 @@ fn node(url: &str, pki: &pki::Pki, name: &str) -> anyhow::Result<(kubelet::Confi
         manifest_dir: None,
         cgroup_root: "/".to_owned(),
         max_pods: 110,
+        users_part: None,
         evictions: Default::default(),
         sysctls: kubelet::Sysctls::new(&[]).map_err(anyhow::Error::msg)?,
         selinux_labels: false,
@@ -101,6 +102,7 @@ fn node(url: &str, pki: &pki::Pki, name: &str) -> anyhow::Result<(kubelet::Confi
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,
+        sharing: None,
         serving: None,
     };
     Ok((settings, Caches::new(client)))

@@ -50,6 +50,16 @@ fn unescape(text: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(out))
 }
 
+/// Whether something on a device of this number is mounted.
+pub fn has_device(device: u64) -> bool {
+    is_on(&fs::read("/proc/self/mountinfo").unwrap_or_default(), device)
+}
+
+fn is_on(table: &[u8], device: u64) -> bool {
+    let wanted = format!("{}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    table.split(|b| *b == b'\n').any(|line| line.split(|b| *b == b' ').nth(2) == Some(wanted.as_bytes()))
+}
+
 /// Whether something is mounted at this very path.
 pub fn is_mount(path: &Path) -> bool {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -59,6 +69,13 @@ pub fn is_mount(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_that_is_mounted_is_found() {
+        let table = b"1 2 8:1 / /a rw - ext4 /dev/sda1 rw\n2 2 0:3 / /a/b rw - tmpfs t rw\n";
+        let at = |major, minor| is_on(table, nix::sys::stat::makedev(major, minor));
+        assert_eq!((at(8, 1), at(0, 3), at(8, 11), at(2, 8)), (true, true, false, false));
+    }
 
     #[test]
     fn the_deepest_come_first_and_names_are_read_back() {

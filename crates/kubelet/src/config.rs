@@ -12,6 +12,8 @@ use crate::{
     configuration::{Document, settings::Settings},
     eviction::limits::Limits,
     pod::spec::hardening::Sysctls,
+    sharing,
+    users::range::Part,
 };
 
 /// The kubelet's own HTTPS server: its port, its certificate, and the authority that it trusts.
@@ -49,6 +51,8 @@ pub struct Config {
     /// The cgroup below which `kubepods` is made; `/` unless several kubelets share a machine.
     pub cgroup_root: String,
     pub max_pods: u32,
+    /// The part of the machine's user ids that Pods get, where it has other nodes.
+    pub users_part: Option<Part>,
     /// The limits below which Pods are evicted.
     pub evictions: Limits,
     /// The parameters of the kernel that Pods may set.
@@ -64,6 +68,8 @@ pub struct Config {
     pub node_annotations: BTreeMap<String, String>,
     /// Every Pod with a network of its own passes it before each start of a container.
     pub gate: Option<Gate>,
+    /// Images are shared with other nodes, on the server.
+    pub sharing: Option<sharing::Config>,
     /// No server when absent.
     pub serving: Option<Serving>,
 }

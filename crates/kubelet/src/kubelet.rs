@@ -28,7 +28,7 @@ use crate::{
     eviction::pressure::Pressures,
     images::Images,
     local::LocalVolumes,
-    node::{capacity, cgroup::Cgroups, machine::Machine, reserved},
+    node::{capacity, cgroup::Cgroups, huge_pages, machine::Machine, reserved},
     pod::{
         desired::DesiredPod,
         probes::counts::ProbeCounts,
@@ -40,6 +40,7 @@ use crate::{
         },
         workers::PodWorkers,
     },
+    sharing::Sharing,
     shutdown::logind,
     traced::Traces,
     users::held::Users,
@@ -124,6 +125,8 @@ pub struct Kubelet {
     pub remote: Arc<Remote>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
+    /// Images that it shares with other nodes, if it does.
+    pub sharing: Option<Sharing>,
     /// The figures of its work.
     pub figures: Arc<Figures>,
     /// The answers to its probes, counted.
@@ -187,6 +190,7 @@ impl Kubelet {
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),
             volume_usages: VolumeUsages::default(),
+            sharing: config.sharing.as_ref().map(|of| Sharing::new(of, &config.node_name, caches.of())),
             figures,
             probe_counts: ProbeCounts::default(),
             traces: Traces::new(config.settings.tracing.as_ref(), &config.node_name)?,
@@ -214,18 +218,29 @@ impl Kubelet {
         weights.into_iter().try_for_each(|(class, limits)| cgroups.create(&cgroups.class(class), limits))
     }
 
+    /// Keeps all Pods together to the machine's huge pages, and each Pod to what it asks for.
+    pub fn bound_huge_pages(&self, desired: Option<&DesiredPod>) -> std::io::Result<()> {
+        let (machine, cgroups) = (&self.host.machine.huge_pages, &self.host.cgroups);
+        let Some(desired) = desired else {
+            return huge_pages::bound(cgroups, &cgroups.class(api::rules::pod::GUARANTEED), machine);
+        };
+        let most = huge_pages::limits(machine, &api::rules::pod::requests(desired.spec()));
+        huge_pages::bound(cgroups, &cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()), &most)
+    }
+
     /// Requests of memory are kept for who made them.
     fn keeps_memory(&self) -> bool {
         self.config.features.enabled(Feature::MemoryQoS) && self.host.cgroups.is_unified()
     }
 
     /// The facts of this node that decide what containers get.
-    pub fn ground(&self) -> Ground {
+    pub fn ground(&self) -> Ground<'_> {
         let (settings, cgroups) = (&self.config.settings, &self.host.cgroups);
         let (unified, counts_swap) = (cgroups.is_unified(), cgroups.counts_swap());
         Ground {
             memory: self.host.machine.memory,
             allocatable_memory: self.facts(Vec::new()).memory_bytes,
+            huge_pages: &self.host.machine.huge_pages,
             unified,
             kills_one: settings.kills_one.unwrap_or(!unified),
             counts_swap,

@@ -25,6 +25,7 @@ pub mod node;
 mod plugins;
 pub mod pod;
 mod server;
+mod sharing;
 mod shutdown;
 mod sorts;
 mod sources;
@@ -59,6 +60,8 @@ pub use csi::messages as csi_messages;
 pub use error::Error;
 pub use plugins::messages as plugin_messages;
 pub use pod::spec::hardening::Sysctls;
+pub use sharing::Config as Sharing;
+pub use users::range::Part as UsersPart;
 
 /// Runs a kubelet until it fails or the future is dropped. Pods keep running either way.
 pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
@@ -121,7 +124,8 @@ fn begin(kubelet: &Kubelet) -> Result<(), Error> {
         tell_failure(&why);
         return Err(Error::Machine(why));
     }
-    match kubelet.weigh() {
+    let pages = || if settings.reserved.enforced.pods { kubelet.bound_huge_pages(None) } else { Ok(()) };
+    match kubelet.weigh().and_then(|()| pages()) {
         Ok(()) if settings.reserved.enforced.pods => {
             events.node(EventKind::Normal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods");
         }
@@ -136,7 +140,7 @@ fn begin(kubelet: &Kubelet) -> Result<(), Error> {
 async fn find_users(kubelet: &Kubelet) -> Result<(), Error> {
     let (config, length) = (&kubelet.config, kubelet.config.settings.users_per_pod);
     let range = match kubelet.host.plugins {
-        true => range::of_this_machine(&kubelet.remote.programs, length, config.max_pods).await,
+        true => range::of_this_machine(&kubelet.remote.programs, length, config.max_pods, config.users_part).await,
         false => Ok(Range::usual(length)),
     };
     let range = range.map_err(|why| Error::Machine(format!("create user namespace manager: {why}")))?;

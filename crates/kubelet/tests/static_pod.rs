@@ -50,6 +50,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         manifest_dir: Some(folder.join("manifests")),
         cgroup_root: CGROUP.into(),
         max_pods: 110,
+        users_part: None,
         evictions: Default::default(),
         sysctls: kubelet::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
@@ -59,6 +60,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,
+        sharing: None,
         serving: None,
     }
 }

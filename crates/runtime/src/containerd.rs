@@ -33,6 +33,33 @@ pub struct Options {
     pub cni_bin: PathBuf,
     pub cni_conf: PathBuf,
     pub sandbox_image: String,
+    /// A server that is asked for the content of images before their registry.
+    pub mirror: Option<Mirror>,
+}
+
+/// A server that has content of any registry. This containerd shows it a certificate.
+#[derive(Debug, Clone)]
+pub struct Mirror {
+    /// Such as `https://10.0.0.1:10250`.
+    pub server: String,
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl Mirror {
+    /// The file for all registries. The mirror gives content by its digest alone: which one a tag means, its registry says.
+    fn hosts(&self) -> String {
+        let Mirror { server, authority, certificate, key } = self;
+        let (authority, certificate, key) = (authority.display(), certificate.display(), key.display());
+        format!(
+            r#"[host."{server}"]
+  capabilities = ["pull"]
+  ca = "{authority}"
+  client = [["{certificate}", "{key}"]]
+"#
+        )
+    }
 }
 
 /// Where network plugins are: the folder of the specification, which networks that install themselves use, and those of
@@ -53,6 +80,7 @@ impl Options {
             cni_bin: "/opt/cni/bin".into(),
             cni_conf: "/etc/cni/net.d".into(),
             sandbox_image: images::PAUSE.to_owned(),
+            mirror: None,
         }
     }
 
@@ -70,6 +98,11 @@ impl Options {
         self.root.join("config.toml")
     }
 
+    /// Where containerd looks for what is to be known of registries, with a mirror.
+    fn registries(&self) -> PathBuf {
+        self.root.join("registries")
+    }
+
     fn pid_file(&self) -> PathBuf {
         self.root.join("containerd.pid")
     }
@@ -80,9 +113,16 @@ impl Options {
 
     /// containerd's configuration. Pure: equal options give equal text.
     pub fn config(&self) -> String {
-        let Options { root, state, cni_bin, cni_conf, sandbox_image } = self;
+        let Options { root, state, cni_bin, cni_conf, sandbox_image, mirror } = self;
         let (root, state, socket) = (root.display(), state.display(), self.socket().display().to_string());
         let (cni_bin, cni_conf) = (cni_bin.display(), cni_conf.display());
+        let registries = mirror.as_ref().map_or_else(String::new, |_| {
+            let folder = self.registries();
+            format!(
+                "\n  [plugins.\"io.containerd.grpc.v1.cri\".registry]\n    config_path = \"{}\"\n",
+                folder.display()
+            )
+        });
         format!(
             r#"version = 2
 root = "{root}"
@@ -126,7 +166,7 @@ disabled_plugins = [
 
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
-"#
+{registries}"#
         )
     }
 }
@@ -161,8 +201,17 @@ pub struct Containerd {
 impl Containerd {
     /// Finds the containerd of these options, or starts it, and waits until CRI answers and the sandbox image is there.
     pub async fn start(options: Options) -> Result<Containerd, Error> {
+        write_mirror(&options)?;
         let mut containerd = match running(&options) {
-            Some(pid) => Containerd { options, child: None, pid },
+            Some(pid) => {
+                let told = fs::read_to_string(options.config_file()).unwrap_or_default();
+                if options.mirror.is_some() && told != options.config() {
+                    tracing::warn!(
+                        "containerd runs with an older configuration; it asks no other nodes until it starts anew"
+                    );
+                }
+                Containerd { options, child: None, pid }
+            }
             None => spawn(options)?,
         };
         if let Err(error) = containerd.wait_until_ready().await {
@@ -240,6 +289,19 @@ impl Containerd {
             }
         }
     }
+}
+
+/// Says where the mirror is, in a file that containerd reads for each pull, or that there is none.
+fn write_mirror(options: &Options) -> Result<(), Error> {
+    let folder = options.registries().join("_default");
+    let file = folder.join("hosts.toml");
+    let Some(mirror) = &options.mirror else {
+        return files::remove(&file).map_err(file_error(format!("removing {}", file.display())));
+    };
+    for folder in [&options.root, &options.registries(), &folder] {
+        modes::folder(folder, modes::PRIVATE_FOLDER).map_err(file_error(format!("creating {}", folder.display())))?;
+    }
+    modes::write(&file, modes::PRIVATE_FILE, mirror.hosts()).map_err(file_error(format!("writing {}", file.display())))
 }
 
 fn spawn(options: Options) -> Result<Containerd, Error> {
@@ -460,6 +522,29 @@ mod tests {
         }
         let options = Options { cni_conf: "/x/conf".into(), ..Options::new("/x/root", "/x/state") };
         assert!(options.with_installed_network().config().contains("conf_dir = \"/etc/cni/net.d\""));
+    }
+
+    #[test]
+    fn a_mirror_is_asked_for_content_alone_and_only_where_there_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let plain = Options::new(folder.path().join("root"), folder.path().join("state"));
+        let mirror = Mirror {
+            server: "https://10.0.0.1:10250".to_owned(),
+            authority: "/p/ca.crt".into(),
+            certificate: "/p/n.crt".into(),
+            key: "/p/n.key".into(),
+        };
+        let with = Options { mirror: Some(mirror), ..plain.clone() };
+        let file = with.registries().join("_default/hosts.toml");
+        write_mirror(&with).unwrap();
+        let hosts = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            hosts.contains("capabilities = [\"pull\"]") && hosts.contains("client = [[\"/p/n.crt\", \"/p/n.key\"]]")
+        );
+        assert!(with.config().contains("config_path = ") && !plain.config().contains("config_path"));
+        write_mirror(&plain).unwrap();
+        assert!(!file.exists());
+        write_mirror(&plain).unwrap();
     }
 
     #[test]

@@ -58,13 +58,13 @@ pub fn words(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-async fn ready(channel: &Channel) -> Result<tonic::client::Grpc<Channel>, Status> {
+pub(crate) async fn ready(channel: &Channel) -> Result<tonic::client::Grpc<Channel>, Status> {
     let mut client = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES);
     client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
     Ok(client)
 }
 
-async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+pub(crate) async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     clock::timeout(limit, call).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded")))
 }
 

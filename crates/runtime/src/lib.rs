@@ -6,6 +6,7 @@
 
 pub mod archives;
 pub mod containerd;
+pub mod content;
 pub mod cri;
 pub mod engine;
 mod events;

@@ -60,6 +60,14 @@ struct Writer {
 pub struct Pass {
     cpus: CpuSet,
     memory: Reusable,
+    has_begun: bool,
+}
+
+impl Pass {
+    /// A Pod that has begun was given all that it gets. Where it may have been resized since, that need not be what it asks for.
+    pub fn new(has_begun: bool) -> Self {
+        Pass { has_begun, ..Pass::default() }
+    }
 }
 
 pub struct Affinity {
@@ -71,6 +79,9 @@ pub struct Affinity {
     full_cores: bool,
     /// A container with processors of its own has no quota on top.
     frees_quota: bool,
+    /// Pods with processors, or memory, of their own may be resized. They keep those that they have.
+    resizes_cpus: bool,
+    resizes_memory: bool,
     held: Mutex<Held>,
     turn: tokio::sync::Mutex<()>,
     writer: Arc<tokio::sync::Mutex<Writer>>,
@@ -162,6 +173,8 @@ impl Affinity {
             by_pod: managers.by_pod,
             full_cores: options.full_cores,
             frees_quota: config.features.enabled(Feature::DisableCPUQuotaWithExclusiveCPUs),
+            resizes_cpus: config.features.enabled(Feature::InPlacePodVerticalScalingExclusiveCPUs),
+            resizes_memory: config.features.enabled(Feature::InPlacePodVerticalScalingExclusiveMemory),
             held: Mutex::new(held),
             turn: tokio::sync::Mutex::default(),
             writer: Arc::new(tokio::sync::Mutex::new(Writer { checkpoints, written: 0 })),
@@ -197,6 +210,13 @@ impl Affinity {
         if self.merger.policy == TopologyPolicy::None { None } else { Some(self.turn.lock().await) }
     }
 
+    /// A Pod of which nothing was made yet may have been given something before it was resized. It is given anew what it asks for now.
+    pub async fn forget_old_size(&self, uid: &str) {
+        if self.resizes_cpus || self.resizes_memory {
+            self.release(uid).await;
+        }
+    }
+
     /// The outcome for a whole Pod, for those who count.
     pub fn admitted(&self, succeeded: bool, took: Duration) {
         self.counts.admitted(succeeded, took);
@@ -209,12 +229,15 @@ impl Affinity {
             return Ok(());
         }
         let mut held = self.held.lock();
+        let (keeps_cpus, keeps_memory) = self.keeps(pass);
         let cpus = self.cpus.as_ref().and_then(|policy| match container {
+            _ if keeps_cpus => policy.hints_held(&held.cpus, pod, container),
             Some(container) => policy.hints(&held.cpus, &pass.cpus, (pod, container)),
             None => policy.hints_of_pod(&held.cpus, pod),
         });
         let cpus = cpus.map(|list| Hints::from([("cpu".to_owned(), Some(list))])).unwrap_or_default();
         let memory = self.memory.as_ref().map(|policy| match container {
+            _ if keeps_memory => MemoryPolicy::hints_held(&held.memory, pod, container),
             Some(container) => policy.hints(&held.memory, &pass.memory, (pod, container)),
             None => policy.hints_of_pod(&held.memory, pod),
         });
@@ -234,6 +257,11 @@ impl Affinity {
         Ok(())
     }
 
+    /// Whether a Pod keeps the processors, and the memory, that it has, whatever it asks for.
+    fn keeps(&self, pass: &Pass) -> (bool, bool) {
+        (pass.has_begun && self.resizes_cpus, pass.has_begun && self.resizes_memory)
+    }
+
     fn hint(held: &Held, uid: &str, container: &str) -> Hint {
         held.hints.get(uid).and_then(|all| all.get(container)).copied().unwrap_or(NOWHERE)
     }
@@ -248,7 +276,8 @@ impl Affinity {
         let mut held = self.held.lock();
         let held = &mut *held;
         let hint = Self::hint(held, uid(pod), &container.name);
-        if let Some(policy) = self.cpus.as_ref().filter(|_| requests::cpus(pod, container) > 0) {
+        let (keeps_cpus, keeps_memory) = self.keeps(pass);
+        if let Some(policy) = self.cpus.as_ref().filter(|_| !keeps_cpus && requests::cpus(pod, container) > 0) {
             let given = policy.allocate(&mut held.cpus, &mut pass.cpus, (pod, container), hint.nodes);
             self.counts.cpus(given.is_ok());
             if self.full_cores {
@@ -263,7 +292,8 @@ impl Affinity {
                 self.changed.notify_one();
             }
         }
-        if let Some(policy) = self.memory.as_ref().filter(|_| requests::memory(pod, container).is_some()) {
+        let asks = !keeps_memory && requests::memory(pod, container).is_some();
+        if let Some(policy) = self.memory.as_ref().filter(|_| asks) {
             let given = policy.allocate(&mut held.memory, &mut pass.memory, (pod, container), hint);
             self.counts.memory(given.is_ok());
             held.changes += u64::from(given.map_err(|why| Refusal::unexpected(&why))?);
@@ -379,13 +409,14 @@ impl Affinity {
         if self.memory.is_some() { MemoryPolicy::allocatable(&self.held.lock().memory) } else { Vec::new() }
     }
 
-    /// Why a Pod cannot have other amounts than it has: what it was given for itself is not given anew.
+    /// Why a Pod cannot have other amounts than it has: what it was given for itself is not given anew. Where it can, it keeps that.
     pub fn refuses_resize(&self, changes: impl Fn(&str) -> bool) -> Option<String> {
         let words = |manager: &str, policy: &str| {
             format!("Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy \"{policy}\"")
         };
-        let cpus = self.cpus.as_ref().filter(|_| changes("cpu")).map(|_| words("CPU", "static"));
-        cpus.or_else(|| self.memory.as_ref().filter(|_| changes("memory")).map(|_| words("Memory", "Static")))
+        let cpus = self.cpus.is_some() && !self.resizes_cpus && changes("cpu");
+        let memory = || self.memory.is_some() && !self.resizes_memory && changes("memory");
+        cpus.then(|| words("CPU", "static")).or_else(|| memory().then(|| words("Memory", "Static")))
     }
 
     /// Waits until processors were given or taken back.

@@ -7,12 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use api::rules::quantity::{Format, Quantity};
-
 use super::{
     cpuset::CpuSet,
     topology::{Cpu, NumaNode, Topology},
 };
+use crate::node::huge_pages;
 
 fn text(path: &Path) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
@@ -91,20 +90,13 @@ fn node(path: &Path) -> NumaNode {
     let total =
         meminfo.lines().find_map(|line| line.split_once("MemTotal:")?.1.split_whitespace().next()?.parse().ok());
     let distances = text(&path.join("distance")).unwrap_or_default();
-    let sizes = fs::read_dir(path.join("hugepages")).into_iter().flatten().flatten();
+    let pages = huge_pages::read(&path.join("hugepages")).into_iter();
+    let bytes = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
     NumaNode {
         memory: total.map_or(0, |kib: u64| kib.saturating_mul(1024)),
-        huge_pages: sizes.filter_map(|entry| huge_pages(&entry.path())).collect(),
+        huge_pages: pages.map(|pages| (huge_pages::resource(pages.page), bytes(pages.bytes))).collect(),
         distances: distances.split_whitespace().filter_map(|number| number.parse().ok()).collect(),
     }
-}
-
-/// The name of the resource, and its bytes.
-fn huge_pages(path: &Path) -> Option<(String, u64)> {
-    let kib: i64 = path.file_name()?.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
-    let count: u64 = text(&path.join("nr_hugepages"))?.parse().ok()?;
-    let size = Quantity::new(kib.checked_mul(1024)?, Format::BinarySi);
-    Some((format!("hugepages-{size}"), count.saturating_mul(kib.unsigned_abs().saturating_mul(1024))))
 }
 
 #[cfg(test)]

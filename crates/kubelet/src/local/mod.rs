@@ -36,16 +36,22 @@ impl LocalVolumes {
         LocalVolumes(folder)
     }
 
+    /// Where the folder of a volume is that is of this node's own.
+    fn path_of(&self, volume: &PersistentVolume) -> Option<PathBuf> {
+        let source = volume.spec.as_ref()?.local.as_ref()?;
+        local_volume::node_of(volume)?;
+        let path = self.0.as_ref()?.join(volume.metadata.name.as_deref().unwrap_or_default());
+        (Path::new(&source.path) == path).then_some(path)
+    }
+
+    /// Whether a volume is of this node's own: it goes once no Pod has its path, so it is never seen by another one.
+    pub fn is_own(&self, volume: &PersistentVolume) -> bool {
+        self.path_of(volume).is_some()
+    }
+
     /// Makes the folder of a volume that is of this node's own, unless it is there. Other volumes are left as they are.
     pub fn make(&self, volume: &PersistentVolume) -> Result<(), VolumeError> {
-        let source = volume.spec.as_ref().and_then(|spec| spec.local.as_ref());
-        let (Some(folder), Some(source), Some(_)) = (&self.0, source, local_volume::node_of(volume)) else {
-            return Ok(());
-        };
-        let path = folder.join(volume.metadata.name.as_deref().unwrap_or_default());
-        if Path::new(&source.path) != path {
-            return Ok(());
-        }
+        let (Some(folder), Some(path)) = (&self.0, self.path_of(volume)) else { return Ok(()) };
         modes::folder(folder, modes::NODE_FOLDER).map_err(file_error(folder))?;
         let name = path.file_name().map(Path::new).unwrap_or(&path);
         let made = Dir::open(folder).and_then(|above| above.make_folders(name, VOLUME_FOLDER));

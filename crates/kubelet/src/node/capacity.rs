@@ -9,6 +9,7 @@ use crate::{
     config::Config,
     eviction::pressure::Signal,
     node::{
+        huge_pages,
         machine::{self, Machine},
         reserved,
     },
@@ -52,8 +53,10 @@ pub fn allocatable(config: &Config, machine: &Machine, node: Option<&Node>) -> B
         let left = (machine.cpus * 1000 - cpu.milli_value()).max(0);
         list.insert("cpu".to_owned(), Quantity(api::rules::quantity::Quantity::from_milli(left).to_string()));
     }
-    if let Some(kept) = kept(Signal::MemoryAvailable, machine.memory).or((memory > 0).then_some(0)) {
-        let left = (machine.memory - kept - memory).max(0) / 1024;
+    // Memory in huge pages is none of the other memory.
+    let taken = memory + machine.huge_pages.iter().map(|pages| pages.bytes).sum::<i64>();
+    if let Some(kept) = kept(Signal::MemoryAvailable, machine.memory).or((taken > 0).then_some(0)) {
+        let left = (machine.memory - kept - taken).max(0) / 1024;
         list.insert("memory".to_owned(), Quantity(format!("{left}Ki")));
     }
     if let Some(kept) = kept(Signal::NodefsAvailable, disk).or((storage > 0).then_some(0)) {
@@ -89,23 +92,45 @@ fn pods(config: &Config, machine: &Machine) -> u32 {
 /// All that the node has by itself.
 pub fn capacity(config: &Config, machine: &Machine) -> BTreeMap<String, Quantity> {
     let disk = machine::disk(&config.root_dir).unwrap_or_default().size;
-    [
+    let own = [
         ("cpu", machine.cpus.to_string()),
         ("memory", format!("{}Ki", machine.memory / 1024)),
         ("ephemeral-storage", format!("{}Ki", disk / 1024)),
         ("pods", pods(config, machine).to_string()),
-        ("hugepages-1Gi", "0".to_owned()),
-        ("hugepages-2Mi", "0".to_owned()),
-    ]
-    .into_iter()
-    .map(|(k, v)| (k.to_owned(), Quantity(v)))
-    .collect()
+    ];
+    let pages = machine.huge_pages.iter().map(|pages| {
+        let amount = api::rules::quantity::Quantity::new(pages.bytes, api::rules::quantity::Format::BinarySi);
+        (huge_pages::resource(pages.page), Quantity(amount.to_string()))
+    });
+    own.into_iter().map(|(name, amount)| (name.to_owned(), Quantity(amount))).chain(pages).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use json::json;
+
+    #[tokio::test]
+    async fn huge_pages_are_a_resource_and_none_of_the_memory() {
+        use crate::node::huge_pages::HugePages;
+        let folder = tempfile::tempdir().unwrap();
+        let kubelet = crate::pod::fixture::kubelet(folder.path(), runtime::fake::Fake::default(), |_, _| None);
+        let pages = |mib: i64, count: i64| HugePages { page: mib << 20, bytes: (count * mib) << 20 };
+        let machine = |huge_pages| Machine { memory: 4 << 30, huge_pages, ..Machine::read() };
+        let amounts = |huge_pages: Vec<HugePages>| {
+            let (machine, config) = (machine(huge_pages), &kubelet.config);
+            let of = |list: BTreeMap<String, Quantity>| {
+                let of = |name: &str| list.get(name).map_or("none", |amount| amount.0.as_str()).to_owned();
+                ["memory", "hugepages-2Mi", "hugepages-1Gi"].map(of).join(" ")
+            };
+            (of(capacity(config, &machine)), of(allocatable(config, &machine, None)))
+        };
+        let both = |capacity: &str, allocatable: &str| (capacity.to_owned(), allocatable.to_owned());
+        assert_eq!(amounts(vec![]), both("4194304Ki none none", "4194304Ki none none"));
+        let some = amounts(vec![pages(2, 512), pages(1024, 0)]);
+        assert_eq!(some, both("4194304Ki 1Gi 0", "3145728Ki 1Gi 0"));
+        assert_eq!(amounts(vec![pages(1024, 9)]), both("4194304Ki none 9Gi", "0Ki none 9Gi"));
+    }
 
     #[tokio::test]
     async fn what_somebody_wrote_into_the_capacity_is_for_pods() {

@@ -17,7 +17,7 @@ pub enum Version {
 }
 
 /// The controllers of version 1 that a Pod's processes are put under.
-const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "pids", "blkio", "freezer"];
+const CONTROLLERS: [&str; 8] = ["cpu", "cpuacct", "cpuset", "memory", "pids", "blkio", "freezer", "hugetlb"];
 
 /// More memory than any machine has.
 const UNLIMITED: i64 = 1 << 60;
@@ -95,6 +95,25 @@ impl Cgroups {
             }
         }
         Ok(())
+    }
+
+    /// Sets how many bytes in huge pages of a size a cgroup may have, if it is there and the kernel counts them.
+    pub fn bound_huge_pages(&self, path: &str, size: &str, bytes: i64) -> io::Result<()> {
+        let folder = self.folder("hugetlb", path);
+        let (ending, counts) = match self.version {
+            Version::V1 => ("limit_in_bytes", folder.is_dir()),
+            Version::V2 => {
+                let controllers = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
+                ("max", controllers.split_whitespace().any(|name| name == "hugetlb"))
+            }
+        };
+        if !counts {
+            return Ok(());
+        }
+        fs::write(folder.join(format!("hugetlb.{size}.{ending}")), bytes.to_string())?;
+        // The pages that are only reserved for a mapping count by themselves, with kernels from 5.7 on.
+        let reserved = folder.join(format!("hugetlb.{size}.rsvd.{ending}"));
+        if reserved.exists() { fs::write(reserved, bytes.to_string()) } else { Ok(()) }
     }
 
     /// The whole tree below `kubepods`, and the cgroups above it that were made for it and hold nothing else: for the end
@@ -212,7 +231,7 @@ impl Cgroups {
             self.make(parent)?;
             if self.version == Version::V2 {
                 // A controller that the kernel lacks must not keep the others away: one write each.
-                for controller in ["+cpu", "+memory", "+pids", "+cpuset", "+io"] {
+                for controller in ["+cpu", "+memory", "+pids", "+cpuset", "+io", "+hugetlb"] {
                     let _ = fs::write(parent.join("cgroup.subtree_control"), controller);
                 }
             }

@@ -7,19 +7,15 @@ use api::{
 };
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-use crate::pod::admit::Refusal;
+use crate::{configuration::affinity::Policy, pod::admit::Refusal};
 
-/// As with upstream's CPU manager policy `none`, no container has processors of its own that would bind its Pod to an
-/// amount. The other features that upstream knows stand for work that is not done here, whatever their gates say.
-const DECLARED: &[&str] = &[declared_feature::GUARANTEED_CPU_RESIZE];
-
-/// Those that a feature of the node's own must be on for, besides.
-const BEHIND: &[(&str, Feature)] = &[(declared_feature::RESTART_ALL, Feature::RestartAllContainersOnContainerExits)];
-
-/// The features that the Node object declares, in order.
-pub fn declared(features: &Features) -> Option<Vec<String>> {
-    let behind = BEHIND.iter().filter(|(_, feature)| features.enabled(*feature)).map(|(name, _)| name);
-    let names = || DECLARED.iter().chain(behind).map(|name| (*name).to_owned()).collect();
+/// The features that the Node object declares, in order. Processors of its own bind a Pod to their number, unless it may be resized
+/// beside them. The other features that upstream knows stand for work that is not done here, whatever their gates say.
+pub fn declared(features: &Features, cpus: Policy) -> Option<Vec<String>> {
+    let is_free = cpus == Policy::None || features.enabled(Feature::InPlacePodVerticalScalingExclusiveCPUs);
+    let restarts_all = features.enabled(Feature::RestartAllContainersOnContainerExits);
+    let all = [(declared_feature::GUARANTEED_CPU_RESIZE, is_free), (declared_feature::RESTART_ALL, restarts_all)];
+    let names = || all.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| (*name).to_owned()).collect();
     features.enabled(Feature::NodeDeclaredFeatures).then(names)
 }
 
@@ -30,8 +26,8 @@ fn lacking(declared: &[String], needed: &[&str]) -> Option<String> {
 }
 
 /// Refuses a new Pod that needs a feature that this node does not declare.
-pub fn admit(features: &Features, spec: &PodSpec) -> Result<(), Refusal> {
-    let lacking = declared(features).and_then(|declared| lacking(&declared, &declared_feature::to_start(spec)));
+pub fn admit(features: &Features, cpus: Policy, spec: &PodSpec) -> Result<(), Refusal> {
+    let lacking = declared(features, cpus).and_then(|declared| lacking(&declared, &declared_feature::to_start(spec)));
     lacking.map_or(Ok(()), |message| Err(Refusal::new("PodFeatureUnsupported", message)))
 }
 
@@ -39,8 +35,8 @@ pub fn admit(features: &Features, spec: &PodSpec) -> Result<(), Refusal> {
 pub const FAILED: &str = "FailedNodeDeclaredFeaturesCheck";
 
 /// Whether a change of a Pod needs a feature that this node does not declare. The API server refuses those that it knows of.
-pub fn lacks(features: &Features, old: &Pod, new: &Pod) -> Option<String> {
-    lacking(&declared(features)?, &declared_feature::to_change(old, new))
+pub fn lacks(features: &Features, cpus: Policy, old: &Pod, new: &Pod) -> Option<String> {
+    lacking(&declared(features, cpus)?, &declared_feature::to_change(old, new))
 }
 
 #[cfg(test)]
@@ -51,6 +47,8 @@ mod tests {
     #[test]
     fn a_node_takes_what_it_declares_where_the_feature_is_on() {
         let (off, on) = (Features::default(), Features::default().with(Feature::NodeDeclaredFeatures, true));
+        let (declared, admit) =
+            (|f: &Features| declared(f, Policy::None), |f: &Features, s: &PodSpec| admit(f, Policy::None, s));
         assert_eq!(declared(&off), None);
         let names = declared(&on).unwrap();
         assert_eq!(names, ["GuaranteedQoSPodCPUResize"]);
@@ -71,6 +69,14 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_gives_processors_away_resizes_their_owners_only_behind_a_gate() {
+        let on = Features::default().with(Feature::NodeDeclaredFeatures, true);
+        assert_eq!(declared(&on, Policy::Static), Some(Vec::new()));
+        let resizes = on.with(Feature::InPlacePodVerticalScalingExclusiveCPUs, true);
+        assert_eq!(declared(&resizes, Policy::Static), declared(&on, Policy::None));
+    }
+
+    #[test]
     fn a_change_that_needs_more_than_the_node_declares_is_told_of() {
         let (off, on) = (Features::default(), Features::default().with(Feature::NodeDeclaredFeatures, true));
         let pod = |of_pod: &str, of_container: &str| -> Pod {
@@ -81,9 +87,9 @@ mod tests {
             json::from_value(json!({"spec": spec, "status": {"qosClass": "Guaranteed"}})).unwrap()
         };
         let message = "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling";
-        assert_eq!(lacks(&on, &pod("2", "1"), &pod("3", "1")).as_deref(), Some(message));
-        assert_eq!(lacks(&on, &pod("2", "1"), &pod("2", "2")), None, "what it declares");
-        assert_eq!(lacks(&on, &pod("2", "1"), &pod("2", "1")), None);
-        assert_eq!(lacks(&off, &pod("2", "1"), &pod("3", "1")), None);
+        assert_eq!(lacks(&on, Policy::None, &pod("2", "1"), &pod("3", "1")).as_deref(), Some(message));
+        assert_eq!(lacks(&on, Policy::None, &pod("2", "1"), &pod("2", "2")), None, "what it declares");
+        assert_eq!(lacks(&on, Policy::None, &pod("2", "1"), &pod("2", "1")), None);
+        assert_eq!(lacks(&off, Policy::None, &pod("2", "1"), &pod("3", "1")), None);
     }
 }

@@ -1,12 +1,15 @@
 //! The machine's properties: processors, memory, disks, kernel, system.
 
-use std::fs;
+use std::{fs, path::Path};
+
+use crate::node::huge_pages::{self, HugePages};
 
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
     pub cpus: i64,
     pub memory: i64,
     pub swap: i64,
+    pub huge_pages: Vec<HugePages>,
     pub machine_id: String,
     pub boot_id: String,
     pub kernel: String,
@@ -43,6 +46,7 @@ impl Machine {
             cpus: std::thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(1)),
             memory: meminfo("MemTotal"),
             swap: meminfo("SwapTotal"),
+            huge_pages: huge_pages::read(Path::new(huge_pages::FOLDER)),
             machine_id: line("/etc/machine-id"),
             boot_id: line("/proc/sys/kernel/random/boot_id"),
             kernel: line("/proc/sys/kernel/osrelease"),
@@ -61,7 +65,7 @@ pub struct Disk {
 }
 
 /// The file system that holds `path`.
-pub fn disk(path: &std::path::Path) -> Option<Disk> {
+pub fn disk(path: &Path) -> Option<Disk> {
     let stat = nix::sys::statvfs::statvfs(path).ok()?;
     Some(Disk {
         size: stat.blocks() * stat.fragment_size(),

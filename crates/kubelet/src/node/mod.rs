@@ -6,6 +6,7 @@ mod changes;
 pub mod counters;
 pub mod declared;
 pub mod fit;
+pub mod huge_pages;
 pub mod machine;
 pub mod register;
 pub mod reserved;

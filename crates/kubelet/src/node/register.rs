@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use api::rules::resource_name;
 use client::{Api, Key};
 use clock::Timestamp;
 use json::{Value, json};
@@ -176,7 +177,7 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
         }),
         images: Some(engine.images),
         runtime_handlers: Some(engine.handlers).filter(|l: &Vec<_>| !l.is_empty()),
-        declared_features: declared::declared(&kubelet.config.features),
+        declared_features: declared::declared(&kubelet.config.features, kubelet.config.settings.managers.cpus),
         volumes_in_use: Some(kubelet.csi.in_use().borrow().iter().cloned().collect())
             .filter(|l: &Vec<_>| !l.is_empty()),
         ..Default::default()
@@ -256,6 +257,11 @@ fn change(reported: &NodeStatus, fresh: &NodeStatus) -> Value {
     let kept = |name: &String| fresh.allocatable.as_ref().is_some_and(|list| list.contains_key(name));
     for name in reported.allocatable.iter().flatten().map(|(name, _)| name).filter(|name| !kept(name)) {
         patch["status"]["allocatable"][name.as_str()] = Value::Null;
+    }
+    // Others may write a capacity of their own, but a size of huge pages that the machine no longer has is nobody's.
+    let had = reported.capacity.iter().flatten().map(|(name, _)| name).filter(|name| resource_name::is_huge(name));
+    for name in had.filter(|name| !fresh.capacity.as_ref().is_some_and(|list| list.contains_key(*name))) {
+        patch["status"]["capacity"][name.as_str()] = Value::Null;
     }
     patch
 }

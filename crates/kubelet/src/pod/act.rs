@@ -188,6 +188,7 @@ impl Round<'_> {
         let path = cgroups.path(api::rules::pod::qos(&self.desired.pod), self.desired.uid());
         let begun = clock::Instant::now();
         let made = cgroups.create(&path, self.kubelet.pod_limits(self.desired));
+        let made = made.and_then(|()| self.kubelet.bound_huge_pages(Some(self.desired)));
         self.kubelet.figures.cgroup("create", begun.elapsed());
         made
     }

@@ -78,6 +78,7 @@ pub fn kubelet_with(
         manifest_dir: None,
         cgroup_root: "/".into(),
         max_pods: 110,
+        users_part: None,
         evictions: Default::default(),
         sysctls: crate::pod::spec::hardening::Sysctls::new(&[]).unwrap(),
         selinux_labels: false,
@@ -87,6 +88,7 @@ pub fn kubelet_with(
         node_labels: Default::default(),
         node_annotations: Default::default(),
         gate: None,
+        sharing: None,
         serving: None,
     };
     change(&mut config);

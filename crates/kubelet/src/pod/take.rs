@@ -37,7 +37,11 @@ pub async fn take(kubelet: &Arc<Kubelet>, desired: &DesiredPod, running: &Runnin
 
 async fn give(kubelet: &Kubelet, desired: &DesiredPod, running: &RunningPod) -> Result<(), Refusal> {
     let (affinity, pod) = (&kubelet.affinity, &*desired.pod);
-    let (mut pass, mut devices) = (Pass::default(), kubelet.devices.giving(pod));
+    let has_begun = !running.containers.is_empty();
+    if !has_begun {
+        affinity.forget_old_size(desired.uid()).await;
+    }
+    let (mut pass, mut devices) = (Pass::new(has_begun), kubelet.devices.giving(pod));
     if affinity.is_by_pod() {
         affinity.align(&pass, pod, None, devices.hints_of_pod(affinity.nodes()))?;
     }

@@ -60,6 +60,15 @@ impl Guard {
         self.authorize(&user, asked).await
     }
 
+    /// The name of the node whose certificate a client shows. Nobody else is let in, whatever the API server would say.
+    pub fn node(&self, peer: &Peer) -> Result<String, Refusal> {
+        let user = self.of_certificate(&peer.certificates)?;
+        let name = user.name.strip_prefix("system:node:").filter(|_| user.groups.iter().any(|g| g == "system:nodes"));
+        name.map(str::to_owned).ok_or_else(|| {
+            (StatusCode::FORBIDDEN, format!("Forbidden (user={}): only nodes share images\n", user.name))
+        })
+    }
+
     fn place(&self, peer: &Peer) -> Result<Place, Refusal> {
         let full = |_| (StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.".to_owned());
         self.asked_about.take(&peer.address.ip()).map_err(full)
@@ -197,6 +206,23 @@ mod tests {
             .check(&somebody(), headers, &resolve(&method, path))
             .await
             .map_or_else(|(code, _)| code.as_u16(), |()| 200)
+    }
+
+    #[tokio::test]
+    async fn only_a_certificate_of_a_node_proves_to_be_a_node() {
+        let (guard, authority) = guard(&["get/proxy"]);
+        let (other, nobody) = (pki::Authority::create("other").unwrap(), somebody());
+        let shows = |authority: &pki::Authority, name: &str, group: Option<&str>| {
+            let credential = authority.issue(&pki::Subject::client(name, group)).unwrap();
+            let chain = pki::inspect::chain(&credential.certificate).unwrap();
+            guard.node(&Peer { certificates: chain.into(), ..somebody() }).map_err(|(code, _)| code.as_u16())
+        };
+        assert_eq!(shows(&authority, "system:node:n2", Some("system:nodes")), Ok("n2".to_owned()));
+        assert_eq!(shows(&authority, "system:node:n2", None), Err(403));
+        assert_eq!(shows(&authority, "n2", Some("system:nodes")), Err(403));
+        assert_eq!(shows(&authority, API_SERVER, Some(MASTERS)), Err(403));
+        assert_eq!(shows(&other, "system:node:n2", Some("system:nodes")), Err(401));
+        assert_eq!(guard.node(&nobody).map_err(|(code, _)| code.as_u16()), Err(401));
     }
 
     #[tokio::test]

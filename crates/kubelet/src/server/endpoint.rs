@@ -36,6 +36,8 @@ pub enum Endpoint<'a> {
     DebugFlags(&'a str),
     /// exec, attach and port-forward.
     Stream(&'a str),
+    /// Content of images, for nodes alone.
+    Images,
     /// No endpoint has this path.
     Unknown,
 }
@@ -62,6 +64,7 @@ impl Endpoint<'_> {
             Stream(path) if path.starts_with("/exec/") => "/exec/{podNamespace}/{podID}/{containerName}",
             Stream(path) if path.starts_with("/attach/") => "/attach/{podNamespace}/{podID}/{containerName}",
             Stream(_) => "/portForward/{podNamespace}/{podID}",
+            Images => "/v2/{path:*}",
             Unknown => "",
         }
     }
@@ -119,6 +122,7 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         Some(["checkpoint", namespace, pod, container]) if *method == Method::POST => {
             Endpoint::Checkpoint { namespace, pod, container }
         }
+        Some(["v2", ..]) if reading => Endpoint::Images,
         Some(["debug", "flags"] | ["debug", "flags", "v"]) => {
             Endpoint::DebugFlags(path.strip_prefix("/debug/flags").unwrap_or_default().trim_end_matches('/'))
         }
@@ -136,6 +140,7 @@ pub fn resolve<'a>(method: &Method, path: &'a str) -> Asked<'a> {
         | Endpoint::Profile(_)
         | Endpoint::DebugFlags(_)
         | Endpoint::Stream(_)
+        | Endpoint::Images
         | Endpoint::Unknown => &["proxy"],
     };
     let verb = match (endpoint, method.as_str()) {
@@ -189,6 +194,9 @@ mod tests {
         check("GET", "/containerLogs/n/p/c", logs, "get", &["proxy"]);
         check("PUT", "/debug/flags/v", Endpoint::DebugFlags("/v"), "update", &["proxy"]);
         check("GET", "/debug/flags/", Endpoint::DebugFlags(""), "get", &["proxy"]);
+        check("HEAD", "/v2/team/app/blobs/sha256:0", Endpoint::Images, "get", &["proxy"]);
+        check("GET", "/v2/", Endpoint::Images, "get", &["proxy"]);
+        check("POST", "/v2/team/app/blobs/uploads/", Endpoint::Unknown, "create", &["proxy"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The kubelet's HTTPS server: what the API server and metrics collectors ask of a node.
 
-mod access;
-mod answer;
+pub mod access;
+pub mod answer;
 mod answers;
 mod cadvisor;
 mod checkpoint;
@@ -20,7 +20,7 @@ mod volume_metrics;
 use std::sync::Arc;
 
 use client::Client;
-use http::{Request, StatusCode};
+use http::{Request, StatusCode, request::Parts};
 use hyper::body::Incoming;
 use listener::{Answering, Bounds, Listener, Peer};
 use tokio::net::TcpListener;
@@ -30,7 +30,7 @@ use self::{
     answer::{Answer, text},
     endpoint::{Asked, Endpoint},
 };
-use crate::{error::Error, kubelet::Kubelet};
+use crate::{error::Error, kubelet::Kubelet, sharing::Sharing};
 
 pub async fn listen(kubelet: &Kubelet) -> Result<Option<TcpListener>, Error> {
     let Some(serving) = &kubelet.config.serving else { return Ok(None) };
@@ -72,6 +72,9 @@ pub async fn serve(kubelet: Arc<Kubelet>, client: Client, listener: Option<TcpLi
 async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let asked = endpoint::resolve(request.method(), &path);
+    if let (Endpoint::Images, Some(sharing)) = (asked.endpoint, &kubelet.sharing) {
+        return share(sharing, guard, peer, &request.into_parts().0).await;
+    }
     if let Err((code, message)) = guard.check(peer, request.headers(), &asked).await {
         return text(code, message);
     }
@@ -86,6 +89,14 @@ async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, requ
         span.fail();
     }
     answer
+}
+
+/// Answers a node that asks for content of images, and nobody else.
+pub async fn share(sharing: &Sharing, guard: &access::Guard, peer: &Peer, request: &Parts) -> Answer {
+    match guard.node(peer) {
+        Ok(node) => sharing.answer(&node, request).await,
+        Err((code, message)) => text(code, message),
+    }
 }
 
 async fn answered(kubelet: Arc<Kubelet>, asked: Asked<'_>, request: Request<Incoming>) -> Answer {
@@ -132,6 +143,7 @@ async fn answered(kubelet: Arc<Kubelet>, asked: Asked<'_>, request: Request<Inco
             let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
             streams::forward(&kubelet, &parts, request).await
         }
-        Endpoint::Unknown => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+        // A node that shares none has no such path.
+        Endpoint::Images | Endpoint::Unknown => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
     }
 }

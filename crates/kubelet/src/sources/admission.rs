@@ -161,7 +161,7 @@ fn admit(kubelet: &Kubelet, desired: &DesiredPod, fresh: Option<&Node>) -> Resul
         others: &others,
     };
     let short = admit::admit(&desired.pod, desired.is_static, &node)?;
-    declared::admit(&config.features, desired.spec()).map(|()| short)
+    declared::admit(&config.features, config.settings.managers.cpus, desired.spec()).map(|()| short)
 }
 
 #[cfg(test)]

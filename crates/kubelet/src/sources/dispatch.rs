@@ -183,7 +183,9 @@ impl Dispatcher {
         let (uid, name) = (wanted.uid().to_owned(), wanted.full_name());
         waypoint::kubelet::config_merge(&name);
         if let Some(pod) = self.kubelet.pods.get(&uid) {
-            if let Some(message) = declared::lacks(&self.kubelet.config.features, &pod.desired().pod, &wanted.pod) {
+            let config = &self.kubelet.config;
+            let cpus = config.settings.managers.cpus;
+            if let Some(message) = declared::lacks(&config.features, cpus, &pod.desired().pod, &wanted.pod) {
                 self.kubelet.events.pod(&wanted, EventKind::Warning, declared::FAILED, &message);
             }
             let desired = self.allocations.place(wanted);

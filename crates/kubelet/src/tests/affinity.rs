@@ -1,5 +1,6 @@
 //! Pods with processors and memory of their own: nobody else runs there, and they keep them over kubelets that start again.
 
+use api::features::Feature;
 use json::{Value, json};
 use runtime::grpc;
 
@@ -126,6 +127,61 @@ fn processors_of_one_are_not_shared_by_the_others_and_are_kept_over_a_restart() 
     });
     let starts_now = world.engine.calls().iter().filter(|call| call.starts_with("start ")).count();
     assert_eq!(starts_now, starts + 1, "only q was started");
+}
+
+/// Behind their gates, as upstream: the amounts change, and what the container has for itself does not.
+#[test]
+fn a_pod_is_resized_beside_what_it_has_for_itself_where_the_gates_are_on() {
+    let world = World::on_machine(&dual_socket_ht(), 4);
+    *world.settings.lock() = settings(json!({
+        "cpuManagerPolicy": "static", "memoryManagerPolicy": "Static", "topologyManagerPolicy": "single-numa-node",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "1Gi"}}],
+    }));
+    let with = |feature, on| {
+        let mut features = world.features.lock();
+        *features = features.with(feature, on);
+    };
+    with(Feature::InPlacePodVerticalScalingExclusiveCPUs, true);
+    let wants = |cpu: &str, memory: &str| spec(&[container("p", &json!({"cpu": cpu, "memory": memory}))]);
+    let ask = |cpu: &str, memory: &str| {
+        let wanted = wants(cpu, memory)["containers"].clone();
+        world.change_pod("p", |spec| spec["containers"] = wanted);
+    };
+    let told = || world.engine.resources("p").unwrap();
+    let pending = || world.said("p", "PodResizePending");
+    let is_content = || pending().is_null() && world.said("p", "PodResizeInProgress").is_null();
+    world.life(None, async || {
+        runs(&world, "p", wants("2", "64Mi")).await;
+        let made = told();
+        assert_eq!((made.cpuset_cpus.as_str(), made.cpuset_mems.as_str(), made.cpu_shares), ("2,8", "0", 2048));
+        ask("5", "64Mi");
+        until("it has more", || told().cpu_shares == 5120 && is_content()).await;
+        let resized = told();
+        assert_eq!((&resized.cpuset_cpus, resized.cpu_quota), (&made.cpuset_cpus, -1));
+        assert_eq!(state(&world)["entries"], json!({"p-1": {"p": "2,8"}}));
+        ask("5", "128Mi");
+        until("its memory cannot change", || pending()["reason"] == "Infeasible").await;
+        let text = "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy \"Static\"";
+        assert_eq!(pending()["message"], text);
+    });
+    with(Feature::InPlacePodVerticalScalingExclusiveMemory, true);
+    world.life(None, async || {
+        until("it can now", || told().memory_limit_in_bytes == 128 << 20 && is_content()).await;
+        // An amount that is not whole, or more than its node has, is nothing to a container that runs.
+        ask("1500m", "128Mi");
+        until("it has less", || told().cpu_shares == 1536 && is_content()).await;
+        ask("7", "128Mi");
+        until("it has more than its node", || told().cpu_shares == 7168 && is_content()).await;
+    });
+    world.life(None, async || {
+        runs(&world, "q", own("q", "2")).await;
+        assert!(world.is_ready("p"), "another kubelet leaves it what it has");
+        let shown = told();
+        assert_eq!((shown.cpuset_cpus.as_str(), shown.cpuset_mems.as_str()), ("2,8", "0"));
+        assert_eq!((cpuset(&world, "q").as_str(), world.asked("start p")), ("4,10", 1));
+        goes(&world, "p").await;
+        until("what it had is free", || state(&world)["entries"] == json!({"q-1": {"q": "4,10"}})).await;
+    });
 }
 
 #[test]

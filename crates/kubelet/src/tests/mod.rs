@@ -1,7 +1,7 @@
 //! A whole kubelet without root: over an engine, an API server and mounts that are kept in memory, under paused time.
 
 mod affinity;
-mod api;
+pub mod api;
 mod certificates;
 mod churn;
 mod claims;
@@ -11,6 +11,7 @@ mod csi_volumes;
 mod device_plugin;
 mod devices;
 mod dra_driver;
+mod huge_pages;
 mod killed;
 mod life;
 mod logind;

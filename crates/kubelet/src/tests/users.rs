@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use json::{Value, json};
 use k8s_cri::v1::{NamespaceMode, RuntimeHandlerFeatures};
 
-use crate::tests::world::{World, until};
+use crate::{
+    tests::world::{World, until},
+    users::range::Part,
+};
 
 fn spec(container: &str) -> Value {
     json!({"hostUsers": false, "terminationGracePeriodSeconds": 5,
@@ -68,6 +71,18 @@ fn pods_keep_their_users_over_restarts_and_give_them_back() {
         assert_eq!(of("d"), before.iter().find(|(name, _)| name == "b").map(|(_, first)| *first));
         assert_eq!(of("a"), before.iter().find(|(name, _)| name == "a").map(|(_, first)| *first));
     });
+}
+
+#[test]
+fn nodes_of_one_machine_give_their_pods_different_ids() {
+    let first_of = |number: u32| {
+        let world = world();
+        *world.users_part.lock() = Some(Part { number, of: 50 });
+        world.make_pod("a", spec("a"));
+        world.life(None, async || until("it is ready", || world.is_ready("a")).await);
+        firsts(&world)[0].1
+    };
+    assert_eq!([1, 2, 50].map(first_of), [65536, 1311 * 65536, (49 * 1310 + 1) * 65536]);
 }
 
 #[test]

@@ -21,10 +21,11 @@ use crate::{
     config::Config,
     configuration::settings::Settings,
     kubelet::Host,
-    node::{cgroup::Cgroups, machine::Machine},
+    node::{cgroup::Cgroups, huge_pages::HugePages, machine::Machine},
     pod::spec::hardening::Sysctls,
     shutdown::logind::Place,
     tests::api::Api,
+    users::range::Part,
     volumes::mounter::Recorded,
 };
 
@@ -76,8 +77,11 @@ pub struct World {
     pub engine: Fake,
     pub api: Api,
     pub mounts: Arc<Recorded>,
-    /// The settings of the next kubelet.
+    /// The settings of the next kubelet, and its feature gates.
     pub settings: Mutex<Settings>,
+    pub features: Mutex<Features>,
+    /// The part of the machine's user ids that the next kubelet has.
+    pub users_part: Mutex<Option<Part>>,
     /// The machine that the next kubelet finds, in place of this one.
     machine: Option<Machine>,
     /// The gate that Pods pass before their containers begin.
@@ -114,6 +118,14 @@ impl World {
             api: Api::new(gate.clone()),
             mounts: Arc::default(),
             settings: Mutex::default(),
+            features: Mutex::new(
+                Features::default()
+                    .with(Feature::PodCertificateRequest, true)
+                    .with(Feature::ResourceHealthStatus, true)
+                    .with(Feature::ClusterTrustBundle, true)
+                    .with(Feature::ClusterTrustBundleProjection, true),
+            ),
+            users_part: Mutex::default(),
             machine: None,
             network: Mutex::default(),
             logind: Mutex::default(),
@@ -139,6 +151,17 @@ impl World {
         let memory = i64::try_from(gib * nodes as u64).unwrap() << 30;
         world.machine = Some(Machine { cpus: i64::try_from(cpus).unwrap(), memory, ..Machine::read() });
         world
+    }
+
+    /// A world whose machine has these huge pages.
+    pub fn with_huge_pages(mut self, huge_pages: Vec<HugePages>) -> Self {
+        self.machine = self.machine.map(|machine| Machine { huge_pages, ..machine });
+        self
+    }
+
+    /// Where the trees of cgroups are.
+    pub fn cgroups(&self) -> PathBuf {
+        self.path("cgroup")
     }
 
     /// From now on the engine does this at the moments of its calls.
@@ -210,19 +233,17 @@ impl World {
             manifest_dir: Some(self.manifests()),
             cgroup_root: "/".into(),
             max_pods: 110,
+            users_part: *self.users_part.lock(),
             evictions: Default::default(),
             sysctls: Sysctls::new(&[]).unwrap(),
             selinux_labels: false,
-            features: Features::default()
-                .with(Feature::PodCertificateRequest, true)
-                .with(Feature::ResourceHealthStatus, true)
-                .with(Feature::ClusterTrustBundle, true)
-                .with(Feature::ClusterTrustBundleProjection, true),
+            features: *self.features.lock(),
             settings: Settings { tracing: self.tracing.lock().clone(), ..self.settings.lock().clone() },
             document: None,
             node_labels: Default::default(),
             node_annotations: Default::default(),
             gate: self.network.lock().clone(),
+            sharing: None,
             serving: None,
         }
     }
@@ -241,7 +262,7 @@ impl World {
                 sys: self.machine.as_ref().map_or("/sys/devices/system".into(), |_| self.path("sys")),
                 modules: Default::default(),
                 // A tree without any controller: nothing is written.
-                cgroups: Cgroups::new(&self.path("cgroup"), "/"),
+                cgroups: Cgroups::new(&self.cgroups(), "/"),
                 mounter: self.mounts.clone(),
                 plugins: true,
                 logind: self.logind.lock().clone(),

@@ -20,6 +20,16 @@ pub struct Range {
     pub length: u32,
 }
 
+/// Which part of its machine's ids is a node's, where the machine has several nodes: the parts are equal, and do not depend on which
+/// nodes there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// From 1 on.
+    pub number: u32,
+    /// How many parts there are.
+    pub of: u32,
+}
+
 /// The node's ids that are a Pod's users from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
@@ -61,17 +71,27 @@ impl Range {
         }
     }
 
-    fn enough(self, pods: u32) -> Result<Range, String> {
-        let short = || format!("kubelet user assigned IDs are not enough to support {pods} pods");
+    /// The part of one of several nodes of the machine, if it is.
+    fn part(self, part: Option<Part>) -> Range {
+        let Some(Part { number, of }) = part else { return self };
+        let count = self.count / of.max(1);
+        Range { first: self.first + number.saturating_sub(1).min(of) * count * self.length, count, ..self }
+    }
+
+    fn enough(self, pods: u32, part: Option<Part>) -> Result<Range, String> {
+        let nodes =
+            part.map_or_else(String::new, |part| format!(" on each of the {} nodes that a machine may have", part.of));
+        let short = || format!("kubelet user assigned IDs are not enough to support {pods} pods{nodes}");
         (self.count >= pods).then_some(self).ok_or_else(short)
     }
 }
 
-/// The ids of this machine for this many Pods. Fails where it has set aside such as Pods cannot have: others might be somebody's.
-pub async fn of_this_machine(programs: &Programs, length: u32, pods: u32) -> Result<Range, String> {
+/// The ids of this machine, or a node's part of them, for this many Pods. Fails where it has set aside such as Pods cannot have: others
+/// might be somebody's.
+pub async fn of_this_machine(programs: &Programs, length: u32, pods: u32, part: Option<Part>) -> Result<Range, String> {
     let known = User::from_name(OWNER).map_err(|error| format!("kubelet mappings: {error}"))?.is_some();
     let range = if known { of_owner(programs, length).await } else { Ok(Range::usual(length)) };
-    range.map_err(|why| format!("kubelet mappings: {why}"))?.enough(pods)
+    range.map_err(|why| format!("kubelet mappings: {why}"))?.part(part).enough(pods, part)
 }
 
 async fn of_owner(programs: &Programs, length: u32) -> Result<Range, String> {
@@ -110,7 +130,28 @@ mod tests {
     async fn asked(script: &str, pods: u32) -> Result<Range, String> {
         let fakes = Fakes::in_a_new_folder();
         fakes.add(PROGRAM, script);
-        of_owner(&fakes.programs(), UNIT).await?.enough(pods)
+        of_owner(&fakes.programs(), UNIT).await?.enough(pods, None)
+    }
+
+    #[test]
+    fn nodes_of_one_machine_have_parts_that_share_nothing() {
+        let of = 50;
+        for all in [Range::usual(UNIT), Range::of(1 << 31, 1 << 31, UNIT).unwrap(), Range::usual(1 << 20)] {
+            let parts: Vec<Range> = (1..=of).map(|number| all.part(Some(Part { number, of }))).collect();
+            let ids = |range: &Range| Ids { first: range.first, length: range.count * range.length };
+            assert_eq!(parts[0].first, all.first);
+            for pair in parts.windows(2) {
+                assert_eq!((pair[0].count, pair[0].length), (all.count / of, all.length));
+                assert_eq!(ids(&pair[0]).first + ids(&pair[0]).length, pair[1].first, "one begins where another ends");
+            }
+            let (last, end) = (ids(&parts[49]), ids(&all).first + ids(&all).length);
+            assert!(last.first + last.length <= end, "{last:?} is within {end}");
+        }
+        let (all, first) = (Range { count: 330, ..Range::usual(UNIT) }, Some(Part { number: 1, of }));
+        assert_eq!(all.part(None).enough(110, None), Ok(all));
+        let why = "kubelet user assigned IDs are not enough to support 110 pods on each of the 50 nodes that a machine may have";
+        assert_eq!(all.part(first).enough(110, first), Err(why.to_owned()));
+        assert_eq!(Range::usual(UNIT).part(first).enough(110, first).map(|range| range.count), Ok(1310));
     }
 
     #[tokio::test]
@@ -119,7 +160,7 @@ mod tests {
         assert_eq!(asked("echo '0: kubelet 65536 7208960'", 110).await, range(65536, 110));
         assert_eq!(asked("echo '0: kubelet 2147483648 2147483648'", 110).await, range(1 << 31, 32767));
         assert_eq!(of_owner(&Fakes::in_a_new_folder().programs(), UNIT).await, range(65536, 65534));
-        assert!(Range::usual(1 << 30).enough(110).is_err());
+        assert!(Range::usual(1 << 30).enough(110, None).is_err());
         for (script, expected) in [
             ("echo '0: kubelet 65536 65536'", "kubelet user assigned IDs are not enough to support 110 pods"),
             ("echo '0: kubelet 65537 65536'", "kubelet user assigned ID 65537 is not a multiple of 65536"),

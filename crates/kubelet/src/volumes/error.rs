@@ -34,6 +34,9 @@ pub enum VolumeError {
     Exhausted(String),
     #[error("{why}")]
     Expansion { volume: String, why: String },
+    /// The medium of an emptyDir cannot be had.
+    #[error("{0}")]
+    Medium(String),
     #[error("{0}")]
     Downward(#[from] DownwardError),
     #[error("{0}")]

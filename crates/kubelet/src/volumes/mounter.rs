@@ -10,6 +10,8 @@ use nix::{
 pub trait Mounter: Send + Sync {
     /// Mounts an empty file system in memory, unless something is mounted there. `size` is its most bytes.
     fn in_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()>;
+    /// Mounts an empty file system in huge pages of that many bytes each, unless something is mounted there.
+    fn in_huge_pages(&self, path: &Path, page: i64) -> io::Result<()>;
     /// Lets `target` show what is at `source`.
     fn bind(&self, source: &Path, target: &Path) -> io::Result<()>;
     /// Whether something is mounted at this very path. What is mounted there is not asked: its server may not answer.
@@ -40,6 +42,15 @@ impl Mounter for Kernel {
         Ok(outcome?)
     }
 
+    fn in_huge_pages(&self, path: &Path, page: i64) -> io::Result<()> {
+        if files::mounts::is_mount(path) {
+            return Ok(());
+        }
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let options = format!("pagesize={page}");
+        Ok(mount(Some("nodev"), path, Some("hugetlbfs"), flags, Some(options.as_str()))?)
+    }
+
     fn bind(&self, source: &Path, target: &Path) -> io::Result<()> {
         Ok(mount(Some(source), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?)
     }
@@ -65,6 +76,10 @@ pub struct Nothing;
 
 impl Mounter for Nothing {
     fn in_memory(&self, _: &Path, _: Option<u64>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn in_huge_pages(&self, _: &Path, _: i64) -> io::Result<()> {
         Ok(())
     }
 
@@ -99,6 +114,10 @@ impl Mounter for Recorded {
     fn in_memory(&self, path: &Path, _: Option<u64>) -> io::Result<()> {
         self.0.lock().insert(path.to_owned());
         Ok(())
+    }
+
+    fn in_huge_pages(&self, path: &Path, _: i64) -> io::Result<()> {
+        self.in_memory(path, None)
     }
 
     fn bind(&self, _: &Path, target: &Path) -> io::Result<()> {

@@ -52,8 +52,18 @@ struct Cluster {
     addresses: Vec<IpAddr>,
     parts: Parts,
     features: Features,
+    /// The certificate that the node shows to others, where it has one of its own.
+    own: Option<Own>,
     /// The task that keeps the node's certificates fresh, where the control plane is elsewhere.
     renewal: Option<Renewal>,
+}
+
+/// A node's client certificate, in files that are renewed.
+struct Own {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// PEM of the authority that signs the certificates of all nodes.
+    authority: String,
 }
 
 /// Which parts of a node run in this process.
@@ -169,6 +179,10 @@ async fn start_member(
         }
     };
     let serving = pki::Serving::new(&credential)?;
+    let own = holder.held(Purpose::Client)?.map(|_| {
+        let [certificate, key] = holder.files(Purpose::Client);
+        Own { certificate, key, authority: holder.authority.clone() }
+    });
     let runs = |part: &str| !options.disable.iter().any(|d| d == part);
     let cluster = Cluster {
         node_client: client.clone().named("kubelet"),
@@ -181,6 +195,7 @@ async fn start_member(
         addresses,
         parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
         features: options.gates.features()?,
+        own,
         renewal: Some(Renewal { holder, client, serving, own }),
     };
     start(&options.node, layout, cluster, alone, &Progress::default()).await
@@ -199,6 +214,14 @@ pub async fn start_beside(
     let settings = Settings::of(flags);
     let addresses = address::of_node(&options.node_ip, &settings.cluster_cidrs)?;
     let node_client = control_plane.client("kubelet", &format!("system:node:{name}"), &["system:nodes"]);
+    let own = || {
+        let (held, pki) = (name.clone(), &control_plane.pki);
+        control_plane.fresh.keep(pki, move |pki| Ok(pki.node_client(&held).map(drop)?))?;
+        let file = |ending: &str| layout.pki().join(format!("kubelet-client-{name}.{ending}"));
+        let authority = pki.authority.certificate().to_owned();
+        anyhow::Ok(Own { certificate: file("crt"), key: file("key"), authority })
+    };
+    let own = options.embedded_registry.then(own).transpose()?;
     let hosts: Vec<String> = [name.clone()].into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
     let cluster = Cluster {
         proxy_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
@@ -211,6 +234,7 @@ pub async fn start_beside(
         addresses,
         parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
         features: flags.gates.features()?,
+        own,
         renewal: None,
     };
     start(options, layout, cluster, alone, progress).await
@@ -235,7 +259,8 @@ async fn start(
     plugins(layout)?;
     let settings = kubelet_config::settings(options.kubelet_config.document()?.as_ref())?;
     oom::spare(settings.oom_score, containerd::pid(&layout.engine_options()));
-    let engine = engine(options, layout, cluster.parts.network, (&mut tasks, progress)).await?;
+    let mirror = mirror(options, layout, &cluster)?;
+    let engine = engine(options, layout, (cluster.parts.network, mirror), (&mut tasks, progress)).await?;
     let mut config = kubelet_config(options, layout, &cluster, &name, engine)?;
     // Another network enforces policies itself.
     if cluster.parts.network {
@@ -379,11 +404,32 @@ fn plugins(layout: &Layout) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Where our containerd asks for images before it asks their registries: this node's kubelet, which asks other nodes.
+fn mirror(options: &Node, layout: &Layout, cluster: &Cluster) -> anyhow::Result<Option<containerd::Mirror>> {
+    if !options.embedded_registry {
+        return Ok(None);
+    }
+    if options.container_runtime_endpoint.is_some() {
+        bail!("--embedded-registry needs a containerd of our own; leave --container-runtime-endpoint out");
+    }
+    let own = cluster.own.as_ref();
+    let own = own.context("--embedded-registry needs a certificate of the node's own; join with a token")?;
+    let authority = layout.pki().join("nodes-ca.crt");
+    pki::file::write(&authority, own.authority.as_bytes())?;
+    let address = *cluster.addresses.first().context("the node has no address")?;
+    Ok(Some(containerd::Mirror {
+        server: format!("https://{}", SocketAddr::new(address, options.kubelet_port)),
+        authority,
+        certificate: own.certificate.clone(),
+        key: own.key.clone(),
+    }))
+}
+
 /// The engine that was named, or a containerd of our own with the images that every node has.
 async fn engine(
     options: &Node,
     layout: &Layout,
-    own_network: bool,
+    (own_network, mirror): (bool, Option<containerd::Mirror>),
     (tasks, progress): (&mut JoinSet<()>, &Progress),
 ) -> anyhow::Result<Arc<dyn Runtime>> {
     if let Some(endpoint) = &options.container_runtime_endpoint {
@@ -394,7 +440,7 @@ async fn engine(
         import_archives(&engine, options, layout, progress).await;
         return Ok(Arc::new(engine));
     }
-    let settings = layout.engine_options();
+    let settings = containerd::Options { mirror, ..layout.engine_options() };
     let settings = if own_network { settings } else { settings.with_installed_network() };
     let containerd = progress.step("container engine", containerd::Containerd::start(settings)).await?;
     let engine = containerd.cri();
@@ -456,6 +502,7 @@ fn kubelet_config(
         manifest_dir: Some(manifests),
         cgroup_root: options.cgroup_root.clone(),
         max_pods: options.max_pods,
+        users_part: options.users_part(),
         evictions: options.evictions.limits().map_err(anyhow::Error::msg)?,
         sysctls: kubelet::Sysctls::new(&options.allowed_unsafe_sysctls)
             .map_err(|why| anyhow!("--allowed-unsafe-sysctls is not usable: {why}"))?,
@@ -474,6 +521,12 @@ fn kubelet_config(
             .into_iter()
             .collect(),
         gate: None,
+        sharing: cluster.own.as_ref().filter(|_| options.embedded_registry).map(|own| kubelet::Sharing {
+            socket: layout.engine_options().socket(),
+            certificate: own.certificate.clone(),
+            key: own.key.clone(),
+            authority: own.authority.clone(),
+        }),
         serving: Some(kubelet::Serving {
             port: options.kubelet_port,
             tls: Arc::new(tls),

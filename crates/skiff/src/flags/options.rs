@@ -90,6 +90,9 @@ pub struct Common {
     pub logging: LoggingFlags,
 }
 
+/// How many nodes a machine has at the most.
+const MOST_NODES: i64 = 50;
+
 #[derive(Args, Clone, Debug)]
 pub struct Up {
     #[command(flatten)]
@@ -99,7 +102,7 @@ pub struct Up {
     #[command(flatten)]
     pub common: Common,
     /// How many nodes the cluster has on this machine; each further one in a network namespace, with an engine of its own
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=50))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=MOST_NODES))]
     pub nodes: u8,
     /// Stay in the foreground instead of returning when the cluster is ready
     #[arg(long)]
@@ -495,9 +498,24 @@ pub struct Node {
     /// not given
     #[arg(long, value_name = "FOLDER")]
     pub image_archives: Option<PathBuf>,
+    /// Get images from nodes that have pulled them before their registries are asked, and give other nodes those that this one has
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub embedded_registry: bool,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
     #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// The number of this node among those of its machine, where it has several
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u8).range(1..=MOST_NODES))]
+    pub number_on_machine: Option<u8>,
+}
+
+impl Node {
+    /// The part of the machine's user ids that its Pods get. The parts are always as many as a machine may have nodes, so that none of
+    /// them moves when nodes come or go.
+    pub fn users_part(&self) -> Option<kubelet::UsersPart> {
+        let of = u32::try_from(MOST_NODES).unwrap_or_default();
+        self.number_on_machine.map(|number| kubelet::UsersPart { number: number.into(), of })
+    }
 }
 
 #[derive(Args, Clone, Debug)]

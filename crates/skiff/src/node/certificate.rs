@@ -66,6 +66,11 @@ impl Holder {
         }
     }
 
+    /// The files of a certificate and its key.
+    pub fn files(&self, purpose: Purpose) -> [std::path::PathBuf; 2] {
+        ["crt", "key"].map(|ending| self.folder.join(format!("{}.{ending}", purpose.file())))
+    }
+
     /// The certificate at hand, when it is this node's, of this cluster and still valid; and whether it wants renewal.
     pub fn held(&self, purpose: Purpose) -> anyhow::Result<Option<(Credential, bool)>> {
         let path = |ending: &str| self.folder.join(format!("{}.{ending}", purpose.file()));

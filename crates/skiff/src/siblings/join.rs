@@ -88,6 +88,7 @@ fn args(
     flag("node-name", name.into());
     flag("node-ip", texts(&meeting.addresses(sibling.number)).into());
     flag("cgroup-root", sibling.cgroup().into());
+    flag("number-on-machine", sibling.number.to_string().into());
     flag("server", server.into());
     flag("certificate-authority", cluster.pki().join("ca.crt").into());
     flag("kubelet-port", node.kubelet_port.to_string().into());
@@ -108,6 +109,7 @@ fn args(
     }
     // Archives that are given to one node of the machine are for all of them.
     flag("image-archives", node.image_archives.clone().unwrap_or_else(|| cluster.images()).into());
+    flag("embedded-registry", node.embedded_registry.to_string().into());
     for sysctl in &node.allowed_unsafe_sysctls {
         flag("allowed-unsafe-sysctls", sysctl.into());
     }

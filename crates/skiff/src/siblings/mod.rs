@@ -118,6 +118,7 @@ pub async fn prepare(options: &mut Up, layout: &Layout) -> anyhow::Result<Siblin
     let own = meeting.addresses(1);
     options.control_plane.tls_san.extend(own.iter().map(IpAddr::to_string));
     options.node.node_ip = own;
+    options.node.number_on_machine = Some(1);
     Ok(Siblings { all, gone, meeting: Some(meeting) })
 }
 
@@ -199,6 +200,13 @@ mod tests {
         check(&["--nodes=4", "--cluster-cidr=10.0.0.0/22,fd00::/60"], Ok(()));
         check(&["--nodes=3", "--cluster-cidr=fd00::/63"], Err("fd00::/63 has room for 2 nodes, not for 3"));
         check(&["--nodes=5", "--cluster-cidr=fd00::/56,10.0.0.0/22"], Err("10.0.0.0/22 has room for 4 nodes"));
+    }
+
+    #[test]
+    fn each_node_of_a_machine_has_its_part_of_the_ids_of_users() {
+        let part = |flags: &[&str]| up(flags).node.users_part();
+        assert_eq!(part(&[]), None);
+        assert_eq!(part(&["--number-on-machine=2"]), Some(kubelet::UsersPart { number: 2, of: 50 }));
     }
 
     #[test]

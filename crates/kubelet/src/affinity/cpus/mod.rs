@@ -270,6 +270,14 @@ impl CpuPolicy {
         })
     }
 
+    /// The NUMA nodes of the processors that a container has, or the whole Pod, however many it asks for; `None` when it has none.
+    pub fn hints_held(&self, state: &CpuState, pod: &Pod, container: Option<&Container>) -> Option<Vec<Hint>> {
+        let of_pod = state.assigned.get(pod.metadata.uid.as_deref().unwrap_or_default())?.iter();
+        let of = of_pod.filter(|(name, _)| container.is_none_or(|container| container.name == **name));
+        let held = of.fold(CpuSet::default(), |all, (_, cpus)| all.union(cpus));
+        (!held.is_empty()).then(|| self.hints_for(&held, &CpuSet::default(), held.len()))
+    }
+
     fn hints_for(&self, available: &CpuSet, reusable: &CpuSet, count: usize) -> Vec<Hint> {
         let on = |cpus: &CpuSet, mask: NodeMask| {
             cpus.iter().filter(|cpu| self.topology.cpus.get(cpu).is_some_and(|cpu| mask.contains(cpu.node))).count()

@@ -218,6 +218,16 @@ impl MemoryPolicy {
         }
     }
 
+    /// The NUMA nodes of the memory that a container has, or the first of the Pod's that has some, however much it asks for.
+    pub fn hints_held(state: &MemoryState, pod: &Pod, container: Option<&Container>) -> Hints {
+        let held = state.assigned.get(pod.metadata.uid.as_deref().unwrap_or_default());
+        let held = held.and_then(|all| match container {
+            Some(container) => all.get(&container.name),
+            None => requests::containers(pod).find_map(|container| all.get(&container.name)),
+        });
+        held.map(|held| hints_of(held)).unwrap_or_default()
+    }
+
     fn hints_for(&self, nodes: &Nodes, reusable: &Reusable, requested: &Memory) -> Hints {
         let numbers: Vec<u32> = nodes.keys().copied().collect();
         let could = |mask| {
@@ -255,9 +265,12 @@ impl MemoryPolicy {
 fn held_hints(held: &[Block], requested: &Memory) -> Hints {
     let fits =
         held.len() == requested.len() && held.iter().all(|block| requested.get(&block.sort) == Some(&block.size));
+    if fits { hints_of(held) } else { Hints::new() }
+}
+
+fn hints_of(held: &[Block]) -> Hints {
     let hint = |block: &Block| vec![Hint { nodes: Some(block.nodes()), preferred: true }];
-    let all = held.iter().filter(|_| fits);
-    all.map(|block| (block.sort.clone(), Some(hint(block)))).collect()
+    held.iter().map(|block| (block.sort.clone(), Some(hint(block)))).collect()
 }
 
 /// The memory of an init container is for those after it; that of another container is for none of them.

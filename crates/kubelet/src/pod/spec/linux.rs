@@ -10,20 +10,25 @@ use api::rules::{
 use k8s_cri::v1::LinuxContainerResources;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 
-use crate::pod::{
-    admit::is_critical,
-    desired::DesiredPod,
-    spec::resources::{Compute, PERIOD, quota, shares},
+use crate::{
+    node::huge_pages::{self, HugePages},
+    pod::{
+        admit::is_critical,
+        desired::DesiredPod,
+        spec::resources::{Compute, PERIOD, quota, shares},
+    },
 };
 
 const PAGE: i64 = 4096;
 
 /// The facts of the node, and of its settings, that decide what containers get.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Ground {
+pub struct Ground<'a> {
     /// The machine's bytes of memory, and those of them that Pods may have.
     pub memory: i64,
     pub allocatable_memory: i64,
+    /// The machine's huge pages.
+    pub huge_pages: &'a [HugePages],
     /// The tree of cgroups is that of version 2.
     pub unified: bool,
     /// When a container runs out of memory, one of its processes is killed, not all of them.
@@ -74,7 +79,7 @@ pub fn oom_score(spec: &PodSpec, container: &Container, node_memory: i64) -> i64
 }
 
 /// The bytes of swap that a container may use; 0 is none.
-fn swap(desired: &DesiredPod, container: &Container, ground: &Ground) -> i64 {
+fn swap(desired: &DesiredPod, container: &Container, ground: &Ground<'_>) -> i64 {
     let request = memory_request(container);
     let limit = container.resources.as_ref().and_then(|r| r.limits.as_ref()?.get("memory"));
     let may = !is_critical(&desired.pod, desired.is_static)
@@ -88,7 +93,7 @@ fn swap(desired: &DesiredPod, container: &Container, ground: &Ground) -> i64 {
 }
 
 /// Where the kernel begins to slow a container down; `None` where it does not.
-fn high(request: i64, limit: i64, ground: &Ground) -> Option<i64> {
+fn high(request: i64, limit: i64, ground: &Ground<'_>) -> Option<i64> {
     // Whoever asks for nothing, or for all that it may have, is left alone.
     let factor = ground.throttling.filter(|_| request != limit)?;
     let end = if limit != 0 { limit } else { ground.allocatable_memory };
@@ -98,7 +103,7 @@ fn high(request: i64, limit: i64, ground: &Ground) -> Option<i64> {
 }
 
 /// The files of version 2 that no other field stands for.
-fn unified(desired: &DesiredPod, container: &Container, ground: &Ground) -> HashMap<String, String> {
+fn unified(desired: &DesiredPod, container: &Container, ground: &Ground<'_>) -> HashMap<String, String> {
     let mut files = HashMap::new();
     if !ground.unified {
         return files;
@@ -123,7 +128,7 @@ fn unified(desired: &DesiredPod, container: &Container, ground: &Ground) -> Hash
     files
 }
 
-pub fn of_container(desired: &DesiredPod, container: &Container, ground: &Ground) -> LinuxContainerResources {
+pub fn of_container(desired: &DesiredPod, container: &Container, ground: &Ground<'_>) -> LinuxContainerResources {
     let spec = desired.spec();
     let Compute { cpu_request, cpu_limit, memory_limit } = Compute::of(spec, container);
     // On version 1 memory and swap are bounded together: what equals the limit of memory leaves no swap.
@@ -135,6 +140,7 @@ pub fn of_container(desired: &DesiredPod, container: &Container, ground: &Ground
         memory_limit_in_bytes: memory_limit,
         memory_swap_limit_in_bytes: together,
         oom_score_adj: oom_score(spec, container, ground.memory),
+        hugepage_limits: huge_pages::of_container(ground.huge_pages, spec, container),
         unified: unified(desired, container, ground),
         ..Default::default()
     }
@@ -147,7 +153,7 @@ mod tests {
 
     const GIB: i64 = 1 << 30;
 
-    fn ground() -> Ground {
+    fn ground() -> Ground<'static> {
         Ground { memory: 4 * GIB, allocatable_memory: 3 * GIB, ..Ground::default() }
     }
 
@@ -155,7 +161,7 @@ mod tests {
         pod(&format!(r#"{{"containers": [{{"name": "c", "resources": {resources}}}]}}"#))
     }
 
-    fn first(desired: &DesiredPod, ground: &Ground) -> LinuxContainerResources {
+    fn first(desired: &DesiredPod, ground: &Ground<'_>) -> LinuxContainerResources {
         of_container(desired, &desired.spec().containers[0], ground)
     }
 
@@ -199,7 +205,7 @@ mod tests {
 
     #[test]
     fn version_2_kills_all_processes_of_a_container_unless_told_otherwise() {
-        let group = |ground: Ground| first(&one("{}"), &ground).unified.get("memory.oom.group").cloned();
+        let group = |ground: Ground<'_>| first(&one("{}"), &ground).unified.get("memory.oom.group").cloned();
         let v2 = Ground { unified: true, ..ground() };
         assert_eq!(group(v2).as_deref(), Some("1"));
         assert_eq!(group(Ground { kills_one: true, ..v2 }), None);
@@ -210,7 +216,7 @@ mod tests {
     fn swap_is_for_burstable_containers_by_their_requests() {
         let v2 = Ground { unified: true, counts_swap: true, ..ground() };
         let limited = Ground { swap: Some(8 * GIB), ..v2 };
-        let check = |desired: &DesiredPod, ground: Ground, expected: &str| {
+        let check = |desired: &DesiredPod, ground: Ground<'_>, expected: &str| {
             assert_eq!(first(desired, &ground).unified["memory.swap.max"], expected, "{ground:?}");
         };
         let burstable = one(r#"{"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}"#);

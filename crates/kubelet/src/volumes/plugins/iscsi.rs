@@ -144,7 +144,12 @@ pub(super) async fn mount(request: &Request<'_>, wish: Wish) -> Result<Mounted, 
     }
     let made = path.clone();
     blocking(move || directory::make(&made)).await?;
-    let how = disk::Wish { file_system: &wish.file_system, options: &wish.options, read_only: wish.read_only };
+    let how = disk::Wish {
+        file_system: &wish.file_system,
+        options: &wish.options,
+        read_only: wish.read_only,
+        ..disk::Wish::default()
+    };
     let done = disk::mount(&means.remote.programs, &device, &path, &how).await;
     done.map_err(|why| wish.failed("MountVolume.MountDevice", why))?;
     if let Some(group) = request.fs_group().filter(|_| !wish.read_only) {

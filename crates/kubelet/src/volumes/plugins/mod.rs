@@ -7,6 +7,7 @@ mod downward_api;
 mod empty_dir;
 mod host_path;
 mod iscsi;
+mod local;
 mod nfs;
 mod persistent_claim;
 mod projected;

@@ -1,23 +1,19 @@
 //! persistentVolumeClaim and ephemeral: the PersistentVolume that a claim is bound to, if it is a path or a device of this node,
 //! or a driver's. Its content outlives the Pod.
 
-use std::{
-    os::unix::fs::FileTypeExt,
-    path::{Path, PathBuf},
-};
+use std::{os::unix::fs::FileTypeExt, path::PathBuf};
 
 use api::rules::{pod::volume_claims, volume::Offer};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, NFSVolumeSource, PersistentVolume, Pod, Volume};
 
-use super::{csi, host_path, iscsi, nfs};
+use super::{csi, host_path, iscsi, local, nfs};
 use crate::{
     csi::volume as driver,
     volumes::{
         directory,
-        error::{VolumeError, file_error},
+        error::VolumeError,
         folder::blocking,
-        group,
         plugin::{Mounted, Plugin, Request, Unmount},
         remote,
     },
@@ -39,7 +35,7 @@ impl Plugin for PersistentClaim {
         if held_at == Some(&request.folder.volume(nfs::NAME, &request.volume.name)) {
             return super::is_still_mounted(request);
         }
-        iscsi::stays(request).unwrap_or_else(|| csi::stays(request))
+        iscsi::stays(request).or_else(|| local::stays(request)).unwrap_or_else(|| csi::stays(request))
     }
 
     fn mount<'a>(&'a self, request: &'a Request<'a>) -> BoxFuture<'a, Result<Mounted, VolumeError>> {
@@ -61,23 +57,21 @@ impl Plugin for PersistentClaim {
             if let Some(mounted) = from_server(request, &persistent, read_only, is_device).await {
                 return mounted;
             }
-            let (group, by_root) = (request.fs_group(), group::is_by_root(pod));
-            let local = means.local.clone();
-            let mounted = blocking(move || {
-                if is_device {
-                    return device(&persistent);
-                }
-                local.make(&persistent)?;
-                mount(&persistent, group, by_root)
-            });
-            mounted.await.map(|mounted| Mounted { read_only, ..mounted })
+            let local = persistent.spec.as_ref().and_then(|spec| spec.local.clone()).filter(|_| !is_device);
+            let mounted = match local {
+                Some(source) => local::mount(request, persistent, source).await,
+                None => blocking(move || if is_device { device(&persistent) } else { mount(&persistent) }).await,
+            };
+            mounted.map(|mounted| Mounted { read_only, ..mounted })
         })
     }
 
-    /// A path is the node's: nothing was mounted for the Pod alone. The work of drivers is undone from their records.
+    /// A path is the node's, and nothing was mounted for the Pod alone unless it has options. The work of drivers is undone from their records.
     fn unmount<'a>(&'a self, what: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
         Box::pin(async {
-            directory::remove(what.folder.volume(nfs::NAME, what.volume), what.mounter.clone()).await?;
+            for sort in [nfs::NAME, local::NAME] {
+                directory::remove(what.folder.volume(sort, what.volume), what.mounter.clone()).await?;
+            }
             iscsi::unmount(what).await
         })
     }
@@ -101,16 +95,6 @@ async fn from_server(
     let mut wish = iscsi::Wish::persistent(name, source, read_only);
     (wish.options, wish.is_device) = (options, is_device);
     Some(iscsi::mount(request, wish).await)
-}
-
-/// Options of a volume that is not mounted, but is a path of the node, would be options of nothing.
-fn without_options(persistent: &PersistentVolume) -> Result<(), VolumeError> {
-    if remote::mount_options(persistent).is_empty() {
-        return Ok(());
-    }
-    let why = "Mount options are not supported for this volume type".to_owned();
-    let volume = persistent.metadata.name.clone().unwrap_or_default();
-    Err(VolumeError::Step { step: "MountVolume.MountOptionSupport check", volume, why })
 }
 
 /// Why a volume cannot be used as a container wants it.
@@ -149,26 +133,19 @@ fn device(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
     }
 }
 
-fn mount(persistent: &PersistentVolume, group: Option<u32>, by_root: bool) -> Result<Mounted, VolumeError> {
-    without_options(persistent)?;
-    let spec = persistent.spec.clone().unwrap_or_default();
-    if let Some(source) = spec.host_path {
-        return host_path::mount(&source);
+/// A path of the node, as it is.
+fn mount(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
+    if !remote::mount_options(persistent).is_empty() {
+        return Err(remote::without_options(persistent));
     }
-    let Some(source) = spec.local else {
-        let name = persistent.metadata.name.as_deref().unwrap_or("");
-        return Err(VolumeError::Unsupported(format!(
-            "PersistentVolume {name} is neither csi, nfs, iscsi, hostPath nor local"
-        )));
-    };
-    let path = Path::new(&source.path);
-    if !path.exists() {
-        return Err(VolumeError::Missing(source.path));
+    match persistent.spec.as_ref().and_then(|spec| spec.host_path.as_ref()) {
+        Some(source) => host_path::mount(source),
+        None => {
+            let name = persistent.metadata.name.as_deref().unwrap_or("");
+            let why = format!("PersistentVolume {name} is neither csi, nfs, iscsi, hostPath nor local");
+            Err(VolumeError::Unsupported(why))
+        }
     }
-    if let Some(group) = group {
-        group::give(path, group, by_root).map_err(file_error(path))?;
-    }
-    Ok(Mounted { path: path.to_owned(), read_only: false, is_device: false })
 }
 
 #[cfg(test)]
@@ -184,10 +161,7 @@ mod tests {
     fn a_volume_is_a_path_of_the_node() {
         let dir = tempfile::tempdir().unwrap();
         let (there, not) = (dir.path().to_str().unwrap().to_owned(), dir.path().join("not").display().to_string());
-        let mounted = |spec| mount(&volume(spec), None, false).map(|m| m.path.display().to_string());
-        assert_eq!(mounted(json!({"local": {"path": there}})).unwrap(), there);
-        let missing = mounted(json!({"local": {"path": not}})).unwrap_err().to_string();
-        assert_eq!(missing, format!("path {not:?} does not exist"));
+        let mounted = |spec| mount(&volume(spec)).map(|m| m.path.display().to_string());
         assert_eq!(mounted(json!({"hostPath": {"path": there, "type": "Directory"}})).unwrap(), there);
         assert!(mounted(json!({"hostPath": {"path": not, "type": "Directory"}})).is_err());
         assert_eq!(mounted(json!({"hostPath": {"path": not, "type": "DirectoryOrCreate"}})).unwrap(), not);

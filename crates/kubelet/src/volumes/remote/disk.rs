@@ -27,6 +27,8 @@ pub struct Wish<'a> {
     pub file_system: &'a str,
     pub options: &'a [String],
     pub read_only: bool,
+    /// Somebody on the node has mounted it already: its file system is neither made nor checked.
+    pub is_in_use: bool,
 }
 
 pub async fn mount(programs: &Programs, disk: &Path, target: &Path, wish: &Wish<'_>) -> Result<(), String> {
@@ -38,6 +40,7 @@ pub async fn mount(programs: &Programs, disk: &Path, target: &Path, wish: &Wish<
     let device = &disk.display().to_string();
     let found = content(programs, device).await?;
     match (&found, wish.read_only) {
+        _ if wish.is_in_use => {}
         (Content::Empty, true) => {
             return Err(format!("cannot mount unformatted disk {device} as we are manipulating it in read-only mode"));
         }
@@ -137,6 +140,14 @@ mod tests {
         assert!(why.starts_with("cannot find out what is on disk /dev/d"), "{why}");
         let partitions = "echo PTTYPE=dos";
         check(partitions, Wish::default(), &["mount -t ext4 -o defaults /dev/d /t"]).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_somebody_has_mounted_is_only_mounted() {
+        for content in [EXT4, EMPTY] {
+            let (calls, done) = mounted(content, "", &Wish { is_in_use: true, ..Wish::default() }).await;
+            assert_eq!((calls, done), (vec!["mount -t ext4 -o defaults /dev/d /t".to_owned()], Ok(())));
+        }
     }
 
     #[tokio::test]

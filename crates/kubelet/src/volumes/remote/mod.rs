@@ -7,13 +7,19 @@ pub mod programs;
 #[cfg(test)]
 pub mod world;
 
-use std::{collections::HashMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use api::rules::volume::annotation;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use parking_lot::Mutex;
 
 use programs::Programs;
+
+use crate::volumes::error::VolumeError;
 
 /// Options on a volume before it had a field for them.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
@@ -23,7 +29,7 @@ pub struct Remote {
     pub programs: Programs,
     /// Where the machine shows its disks by the way to them.
     disks: PathBuf,
-    /// The targets whose volumes are coming or going, each one at a time.
+    /// The targets, and disks, whose volumes are coming or going, each one at a time.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -37,7 +43,7 @@ impl Remote {
     }
 
     /// Holds off all others who want this target, until it is dropped.
-    async fn turn(&self, target: &str) -> tokio::sync::OwnedMutexGuard<()> {
+    pub async fn turn(&self, target: &str) -> tokio::sync::OwnedMutexGuard<()> {
         let mutex = {
             let mut turns = self.turns.lock();
             // Targets that nobody holds or waits for are forgotten.
@@ -68,16 +74,34 @@ fn joined(options: &[String], read_only: bool) -> String {
     if all.is_empty() { "defaults".to_owned() } else { all.join(",") }
 }
 
+/// The refusal of options for a volume that is not mounted, but is a path of the node: they would be options of nothing.
+pub fn without_options(persistent: &PersistentVolume) -> VolumeError {
+    let why = "Mount options are not supported for this volume type".to_owned();
+    let volume = persistent.metadata.name.clone().unwrap_or_default();
+    VolumeError::Step { step: "MountVolume.MountOptionSupport check", volume, why }
+}
+
 /// Mounts by the program that knows how. The error is in upstream's form.
 pub async fn mount(
     programs: &Programs,
-    (sort, source, target): (&str, &str, &std::path::Path),
+    (sort, source, target): (&str, &str, &Path),
     options: &[String],
     read_only: bool,
 ) -> Result<(), String> {
     let (options, target) = (joined(options, read_only), target.display().to_string());
-    let arguments = ["-t", sort, "-o", &options, source, &target];
-    programs.run("mount", &arguments).await.map(drop).map_err(|failed| {
+    run(programs, &["-t", sort, "-o", &options, source, &target]).await
+}
+
+/// Lets `target` show what is at `source`, with options, which the kernel takes only for what is bound already.
+pub async fn bind(programs: &Programs, source: &Path, target: &Path, options: &[String]) -> Result<(), String> {
+    let (source, target) = (source.display().to_string(), target.display().to_string());
+    run(programs, &["-o", "bind", &source, &target]).await?;
+    let options = format!("bind,remount,{}", joined(options, false));
+    run(programs, &["-o", &options, &source, &target]).await
+}
+
+async fn run(programs: &Programs, arguments: &[&str]) -> Result<(), String> {
+    programs.run("mount", arguments).await.map(drop).map_err(|failed| {
         let status = failed.code.map_or_else(String::new, |code| format!("exit status {code}"));
         format!(
             "mount failed: {status}\nMounting command: mount\nMounting arguments: {}\nOutput: {}",

@@ -1,0 +1,240 @@
+//! `local` PersistentVolumes: a folder of the node, as it is or bound with options, or a disk of the node, formatted if it is empty and
+//! mounted. Upstream counterpart: pkg/volume/local.
+
+use std::{
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1::{LocalVolumeSource, PersistentVolume};
+
+use crate::volumes::{
+    directory,
+    error::{VolumeError, file_error},
+    folder::blocking,
+    group,
+    plugin::{Mounted, Request},
+    remote::{self, disk},
+};
+
+pub(super) const NAME: &str = "local-volume";
+
+fn step(step: &'static str, persistent: &PersistentVolume, why: String) -> VolumeError {
+    VolumeError::Step { step, volume: persistent.metadata.name.clone().unwrap_or_default(), why }
+}
+
+/// The sorts of things at a volume's path that can be used.
+#[derive(Debug, PartialEq)]
+enum Place {
+    Folder,
+    Disk,
+}
+
+fn place(path: &Path, persistent: &PersistentVolume) -> Result<Place, VolumeError> {
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => Ok(Place::Folder),
+        Ok(meta) if meta.file_type().is_block_device() => Ok(Place::Disk),
+        Ok(_) => {
+            let why = "only directory and block device are supported".to_owned();
+            Err(step("MountVolume.MountDevice", persistent, why))
+        }
+        Err(_) => Err(VolumeError::Missing(path.display().to_string())),
+    }
+}
+
+/// Whether a volume of a Pod that was mounted for it alone still is; `None` for one that was not.
+pub(super) fn stays(request: &Request<'_>) -> Option<bool> {
+    let held = request.held.as_ref()?;
+    (held.path == request.folder.volume(NAME, &request.volume.name)).then(|| super::is_still_mounted(request))
+}
+
+/// Brings a local volume to a Pod.
+pub(super) async fn mount(
+    request: &Request<'_>,
+    persistent: PersistentVolume,
+    source: LocalVolumeSource,
+) -> Result<Mounted, VolumeError> {
+    let options = remote::mount_options(&persistent);
+    let local = request.means.local.clone();
+    let looked_at = blocking(move || {
+        local.make(&persistent)?;
+        if !options.is_empty() && local.is_own(&persistent) {
+            return Err(remote::without_options(&persistent));
+        }
+        let place = place(Path::new(&source.path), &persistent)?;
+        Ok((persistent, source, options, place))
+    });
+    let (persistent, source, options, place) = looked_at.await?;
+    let from = PathBuf::from(&source.path);
+    let path = match place {
+        Place::Folder if options.is_empty() => from,
+        Place::Folder => bound(request, &persistent, &from, &options).await?,
+        Place::Disk => of_disk(request, &persistent, &source, &options).await?,
+    };
+    let (group, by_root) = (request.fs_group().filter(|_| !is_read_only(&options)), group::is_by_root(request.pod));
+    let mounted = Mounted { path: path.clone(), read_only: false, is_device: false };
+    let Some(group) = group else { return Ok(mounted) };
+    blocking(move || group::give(&path, group, by_root).map_err(file_error(&path))).await?;
+    Ok(mounted)
+}
+
+fn is_read_only(options: &[String]) -> bool {
+    options.iter().any(|option| option == "ro")
+}
+
+/// A new place of the Pod's own to mount at. Whatever a kubelet that was killed has mounted there half goes first.
+async fn new_place(request: &Request<'_>) -> Result<PathBuf, VolumeError> {
+    let (path, mounter) = (request.folder.volume(NAME, &request.volume.name), request.means.mounter.clone());
+    let made = path.clone();
+    blocking(move || {
+        directory::make(&made)?;
+        mounter.unmount(&made).map_err(file_error(&made))
+    })
+    .await?;
+    Ok(path)
+}
+
+/// Binds a folder with options. The kernel takes them only for what is bound already.
+async fn bound(
+    request: &Request<'_>,
+    persistent: &PersistentVolume,
+    from: &Path,
+    options: &[String],
+) -> Result<PathBuf, VolumeError> {
+    let (path, mounter) = (new_place(request).await?, &request.means.mounter);
+    if let Err(why) = remote::bind(&request.means.remote.programs, from, &path, options).await {
+        // Without its options nobody has asked for it.
+        directory::remove(path, mounter.clone()).await?;
+        return Err(step("MountVolume.SetUp", persistent, why));
+    }
+    Ok(path)
+}
+
+/// Mounts a disk, one Pod at a time: the first one formats it if it is empty.
+async fn of_disk(
+    request: &Request<'_>,
+    persistent: &PersistentVolume,
+    source: &LocalVolumeSource,
+    options: &[String],
+) -> Result<PathBuf, VolumeError> {
+    let remote = &request.means.remote;
+    let _turn = remote.turn(&source.path).await;
+    let path = new_place(request).await?;
+    let disk = Path::new(&source.path).to_owned();
+    let looked_at = disk.clone();
+    let wish = disk::Wish {
+        file_system: source.fs_type.as_deref().unwrap_or_default(),
+        options,
+        read_only: is_read_only(options),
+        is_in_use: blocking(move || is_mounted(&looked_at)).await,
+    };
+    if let Err(why) = disk::mount(&remote.programs, &disk, &path, &wish).await {
+        directory::remove(path, request.means.mounter.clone()).await?;
+        return Err(step("MountVolume.MountDevice", persistent, why));
+    }
+    Ok(path)
+}
+
+/// Whether something on the node has mounted a disk.
+fn is_mounted(disk: &Path) -> bool {
+    let device = std::fs::metadata(disk).map(|meta| meta.rdev()).unwrap_or_default();
+    device != 0 && files::mounts::has_device(device)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use json::{Value, json};
+
+    use super::*;
+    use crate::{
+        pod::fixture,
+        volumes::{mounter::Mounter, remote::world::World},
+    };
+
+    fn claim() -> Value {
+        json!({"persistentVolumeClaim": {"claimName": "c"}})
+    }
+
+    fn world(path: &Path, options: &[&str]) -> World {
+        let world = World::new(json!({"local": {"path": path}, "mountOptions": options}));
+        world.fakes.add("mount", "case \"$*\" in *wrong*) echo no; exit 32 ;; esac");
+        world
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_used_where_it_is_or_bound_with_its_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plain, at) = (world(folder.path(), &[]), folder.path().display());
+        assert_eq!(plain.mount(claim()).await.unwrap().path, folder.path());
+        assert_eq!(plain.fakes.calls(), [""; 0]);
+        let world = world(folder.path(), &["noatime", "ro"]);
+        let mounted = world.mount(claim()).await.unwrap();
+        assert_eq!(mounted, Mounted { path: world.path(NAME), read_only: false, is_device: false });
+        let target = mounted.path.display();
+        let expected =
+            [format!("mount -o bind {at} {target}"), format!("mount -o bind,remount,noatime,ro {at} {target}")];
+        assert_eq!(world.fakes.calls(), expected);
+        world.mounts.bind(folder.path(), &mounted.path).unwrap();
+        world.mount(claim()).await.unwrap();
+        assert_eq!(world.fakes.calls().len(), 2, "what is mounted stays");
+        // After a start of the machine only the record is left.
+        world.mounts.unmount(&mounted.path).unwrap();
+        world.mount(claim()).await.unwrap();
+        assert_eq!(world.fakes.calls().len(), 4);
+        world.mounts.bind(folder.path(), &mounted.path).unwrap();
+        fs::write(folder.path().join("kept"), "").unwrap();
+        world.unmount().await;
+        assert!(world.mounts.points().is_empty() && folder.path().join("kept").exists());
+    }
+
+    #[tokio::test]
+    async fn options_that_the_kernel_does_not_take_leave_nothing_mounted() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = world(folder.path(), &["wrong"]);
+        let why = world.mount(claim()).await.unwrap_err();
+        assert!(why.starts_with("MountVolume.SetUp failed for volume \"pv\" : mount failed: exit status 32"), "{why}");
+        assert!(!world.path(NAME).exists());
+    }
+
+    #[tokio::test]
+    async fn what_is_neither_a_folder_nor_a_disk_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        let missing = world(&file, &[]).mount(claim()).await.unwrap_err();
+        assert!(missing.ends_with("does not exist"), "{missing}");
+        fs::write(&file, "").unwrap();
+        let why = world(&file, &[]).mount(claim()).await.unwrap_err();
+        let words = "MountVolume.MountDevice failed for volume \"pv\" : only directory and block device are supported";
+        assert_eq!(why, words);
+        assert!(!is_mounted(&file) && !is_mounted(&folder.path().join("none")));
+    }
+
+    #[tokio::test]
+    async fn a_disk_is_formatted_by_the_first_and_mounted_for_each() {
+        let world = world(Path::new("/none"), &[]);
+        world.fakes.add("blkid", "[ -e made ] && echo TYPE=xfs || exit 2").add("mkfs.xfs", ": >made");
+        world.fakes.add("fsck", "");
+        let disk = |world: &World| world.fakes.folder.path().join("disk").display().to_string();
+        let source = LocalVolumeSource { path: disk(&world), fs_type: Some("xfs".to_owned()) };
+        let persistent: PersistentVolume = json::from_value(json!({"metadata": {"name": "pv"}})).unwrap();
+        let pod = fixture::pod_of(json!({"spec": {"containers": []}})).pod;
+        let volume =
+            |name: &str| -> k8s_openapi::api::core::v1::Volume { json::from_value(json!({"name": name})).unwrap() };
+        let (one, two, options) = (volume("v"), volume("w"), vec!["noatime".to_owned()]);
+        files::modes::folder(world.folder.path(), files::modes::NODE_FOLDER).unwrap();
+        let request = |volume| Request { pod: &pod, volume, folder: &world.folder, means: &world.means, held: None };
+        let (first, second) = (request(&one), request(&two));
+        let (first, second) = tokio::join!(
+            of_disk(&first, &persistent, &source, &options),
+            of_disk(&second, &persistent, &source, &options)
+        );
+        let (first, second) = (first.unwrap(), second.unwrap());
+        let calls: Vec<String> = world.fakes.calls().into_iter().filter(|call| !call.starts_with("blkid")).collect();
+        let disk = disk(&world);
+        let mounted = |path: PathBuf| format!("mount -t xfs -o noatime {disk} {}", path.display());
+        let expected = [format!("mkfs.xfs {disk}"), mounted(first), format!("fsck -a {disk}"), mounted(second)];
+        assert_eq!(calls, expected);
+    }
+}
