@@ -179,7 +179,7 @@ async fn start_member(
         }
     };
     let serving = pki::Serving::new(&credential)?;
-    let own = holder.held(Purpose::Client)?.map(|_| {
+    let shown = holder.held(Purpose::Client)?.map(|_| {
         let [certificate, key] = holder.files(Purpose::Client);
         Own { certificate, key, authority: holder.authority.clone() }
     });
@@ -195,7 +195,7 @@ async fn start_member(
         addresses,
         parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
         features: options.gates.features()?,
-        own,
+        own: shown,
         renewal: Some(Renewal { holder, client, serving, own }),
     };
     start(&options.node, layout, cluster, alone, &Progress::default()).await
