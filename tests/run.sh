@@ -61,6 +61,7 @@ run "resizes" ./resize.sh
 run "agent" ./agent.sh
 run "several nodes" ./nodes.sh
 run "several nodes with one command" ./up-nodes.sh
+run "a registry, and images that nodes share" ./registry.sh
 run "both families of addresses, and IPv6 alone" ./dual-stack.sh
 run "encrypted ways between nodes" ./wireguard.sh
 run "another network" ./other-network.sh
