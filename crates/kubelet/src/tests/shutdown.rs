@@ -131,10 +131,11 @@ fn no_pod_takes_the_time_of_others() {
         bus.serve();
         world.make_pod("l", spec("l", 0));
         world.make_pod("c", spec("c", CRITICAL));
+        until("both are ready", || world.is_ready("l") && world.is_ready("c")).await;
+        // Images are pulled one after the other: the others would wait for this one, too.
         let mut waits = spec("w", 0);
         waits["containers"][0]["image"] = "y:1".into();
         world.make_pod("waits", waits);
-        until("both are ready", || world.is_ready("l") && world.is_ready("c")).await;
         let left = |name: &str| world.mounts.points().iter().any(|point| point.starts_with(world.pod_dir(name)));
         until("one waits for its image", || left("waits")).await;
         bus.says(&logind.signal(true));
