@@ -181,7 +181,7 @@ impl Plugins {
 
     /// The lines for `/metrics`.
     pub fn render(&self) -> String {
-        self.counts.render()
+        self.counts.render() + &self.context.pod_security_counts.render()
     }
 
     async fn run(&self, attributes: &mut Attributes<'_>, sort: Sort) -> Result<(), StatusError> {
