@@ -88,6 +88,11 @@ impl Write {
         self.run(context, plugin, Run::Once).await.err().expect("a refusal")
     }
 
+    /// Runs one plugin for a dry run of the write.
+    pub async fn dry(self, context: &Context, plugin: &Plugin) -> Result<Value, String> {
+        self.run(context, plugin, Run::Dry).await.map(|told| told.object).map_err(|e| e.message)
+    }
+
     /// Runs one plugin that refuses a dry run of the write.
     pub async fn refused_dry(self, context: &Context, plugin: &Plugin) -> StatusError {
         self.run(context, plugin, Run::Dry).await.err().expect("a refusal")
