@@ -251,6 +251,12 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_page_tells_what_plugins_count_of_their_own() {
+        let plugins = Plugins::new(context(Vec::new()).await, &Choice::default()).unwrap();
+        assert!(plugins.render().contains("pod_security_exemptions_total{request_operation=\"create\","));
+    }
+
+    #[tokio::test]
     async fn wrong_choices_are_told() {
         let check = async |enable: &[&str], disable: &[&str], expected: &str| {
             let error = plugins(enable, disable).await.unwrap_err();
