@@ -198,6 +198,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         rbac: rbac.clone(),
         authorizer: authorizer.clone(),
         pod_security: options.admission.pod_security,
+        pod_security_counts: Default::default(),
         optional: options.admission.optional,
         toleration_seconds: options.toleration_seconds,
         charges: Charges::new(options.admission.quota),

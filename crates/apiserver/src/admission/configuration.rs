@@ -200,6 +200,39 @@ mod tests {
         assert_eq!(error, format!("/etc/skiff/admission.yaml: {place}: it must name a resource"));
     }
 
+    /// Upstream: TestLoadConfiguration of resourcequota.
+    #[test]
+    fn demands_of_quotas_are_read_in_all_their_versions() {
+        let said = |kind: &str, version: &str, more: &str| {
+            let text = format!(
+                "{HEAD}plugins:\n- name: ResourceQuota\n  configuration:\n    kind: {kind}\n    apiVersion: {version}\n    \
+                 limitedResources:\n    - apiGroup: ''\n      resource: persistentvolumeclaims\n{more}      \
+                 matchContains: [.storageclass.storage.k8s.io/requests.storage]\n    - resource: pods\n      \
+                 matchScopes: [{{scopeName: PriorityClass, operator: In, values: [cluster-services]}}]\n"
+            );
+            load(&[("/etc/skiff/admission.yaml", &text)])
+        };
+        let (kind, newest) = ("ResourceQuotaConfiguration", "apiserver.config.k8s.io/v1");
+        let limited = said(kind, newest, "").unwrap().quota.limited;
+        let told: Vec<_> =
+            limited.iter().map(|one| (one.resource.as_str(), one.contains.len(), one.scopes.len())).collect();
+        assert_eq!(told, [("persistentvolumeclaims", 1, 0), ("pods", 0, 1)]);
+        for version in ["v1alpha1", "v1beta1"] {
+            let old = said("Configuration", &format!("resourcequota.admission.k8s.io/{version}"), "").unwrap();
+            assert_eq!(old.quota.limited, limited, "{version}");
+        }
+        let refused = |outcome: Result<Configuration, String>, why: &str| {
+            let error = outcome.unwrap_err();
+            assert!(error.contains(why), "{error}");
+        };
+        refused(said("''", newest, ""), "kind: it must be ResourceQuotaConfiguration, not \"\"");
+        refused(said("Unknown", "v1", ""), "kind: it must be ResourceQuotaConfiguration, not \"Unknown\"");
+        refused(said("Configuration", newest, ""), "kind: it must be ResourceQuotaConfiguration");
+        refused(said(kind, "apiserver.config.k8s.io/v2", ""), "apiVersion: it must be");
+        refused(said(kind, newest, "      foo: bar\n"), "limitedResources[0].foo: there is no such field");
+        refused(said(kind, newest, "      resource: pods\n"), "it is not valid YAML");
+    }
+
     #[test]
     fn webhooks_are_shown_what_a_kubeconfig_file_holds() {
         let folder = tempfile::tempdir().unwrap();
@@ -262,9 +295,23 @@ mod tests {
         check("    exemptions: {usernames: [a, '']}", empty);
         check("    exemptions: {usernames: [a, a]}", "exemptions.usernames[1]: Duplicate value: \"a\"");
         check("    exemptions: {namespaces: x}", "exemptions.namespaces: it must be a list");
-        let error =
-            load(&[("/etc/skiff/admission.yaml", &format!("{HEAD}{INSIDE}    exemptions: {{namespaces: [A_b]}}"))]);
-        let start = "/etc/skiff/admission.yaml: plugins[0].configuration.exemptions.namespaces[0]: Invalid value: \"A_b\": a lower";
-        assert!(error.unwrap_err().starts_with(start));
+        check("    exemptions: {namespaces: [a, a]}", "exemptions.namespaces[1]: Duplicate value: \"a\"");
+        check("    exemptions: {runtimeClasses: [a, a]}", "exemptions.runtimeClasses[1]: Duplicate value: \"a\"");
+        let long = "test".repeat(16);
+        for (field, name) in [
+            ("namespaces", "A_b"),
+            ("namespaces", ""),
+            ("namespaces", "TEST"),
+            ("namespaces", "_&$%#"),
+            ("namespaces", long.as_str()),
+            ("runtimeClasses", ""),
+            ("runtimeClasses", "TEST"),
+            ("runtimeClasses", "_&$%#"),
+        ] {
+            let text = format!("{HEAD}{INSIDE}    exemptions: {{{field}: ['{name}']}}");
+            let error = load(&[("/etc/skiff/admission.yaml", &text)]).unwrap_err();
+            let start = format!("/etc/skiff/admission.yaml: {place}.exemptions.{field}[0]: Invalid value: {name:?}: ");
+            assert!(error.starts_with(&start), "{error}");
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! LimitRanger: containers of a namespace with LimitRanges get their defaults, and nothing asks for less or more than they allow.
 //! Upstream counterpart: plugin/pkg/admission/limitranger.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use api::{
     Value,
@@ -121,7 +124,10 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
             "pods" => Pod::from_value(object).ok().and_then(|pod| pod.spec).map(|spec| check_pod(range, &spec)),
             _ => Some(check_claim(range, object)),
         };
-        let wrong = wrong.unwrap_or_default();
+        let mut wrong = wrong.unwrap_or_default();
+        // Containers that are alike break a bound alike, which is said once.
+        let mut said = HashSet::new();
+        wrong.retain(|why| said.insert(why.clone()));
         match wrong.as_slice() {
             [] => {}
             [one] => return Err(forbid(attributes, one)),
@@ -144,13 +150,24 @@ fn check_pod(range: &LimitRange, spec: &PodSpec) -> Vec<String> {
                 }
             }
             "Pod" => {
-                let bare = PodSpec { overhead: None, ..spec.clone() };
+                let bare = counted(spec);
                 wrong.extend(check(item, &pod::requests(&bare), &pod::limits(&bare)));
             }
             _ => {}
         }
     }
     wrong
+}
+
+/// The spec without overhead, which nobody asked for. Of the resources of the Pod as a whole only these two are counted.
+fn counted(spec: &PodSpec) -> PodSpec {
+    let mut bare = PodSpec { overhead: None, ..spec.clone() };
+    if let Some(whole) = &mut bare.resources {
+        for list in [&mut whole.requests, &mut whole.limits].into_iter().flatten() {
+            list.retain(|name, _| matches!(name.as_str(), "cpu" | "memory"));
+        }
+    }
+    bare
 }
 
 fn check_claim(range: &LimitRange, claim: &Json) -> Vec<String> {
@@ -322,49 +339,172 @@ mod tests {
         check(whole, json!({"limits": {"cpu": "2"}}), expected).await;
     }
 
-    /// Pods have a number of containers with the same resources, written as `cpu:request/limit` or `memory:request/limit`.
+    /// Pods have a number of containers with the same resources, written as `cpu:request/limit` or `memory:request/limit`, and
+    /// init containers behind each `+`. Upstream: TestPodLimitFunc.
     #[tokio::test]
     async fn sums_of_containers_stay_within_the_range() {
         let check = async |kind: &str, field: &str, bound: &str, count: usize, resources: &str, fits: bool| {
             let (name, bound) = bound.split_once(':').unwrap();
-            let (_, amounts) = resources.split_once(':').unwrap();
-            let (request, limit) = amounts.split_once('/').unwrap();
-            let mut stated = json!({});
-            for (field, amount) in [("requests", request), ("limits", limit)] {
-                if !amount.is_empty() {
-                    stated[field] = json!({name: amount});
+            let container = |amounts: &str| {
+                let (request, limit) = amounts.split_once('/').unwrap();
+                let mut stated = json!({"name": "c", "resources": {}});
+                for (field, amount) in [("requests", request), ("limits", limit)] {
+                    if !amount.is_empty() {
+                        stated["resources"][field] = json!({name: amount});
+                    }
                 }
-            }
-            let containers: Vec<Value> =
-                (0..count).map(|at| json!({"name": format!("c{at}"), "resources": stated})).collect();
-            let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"containers": containers}});
+                stated
+            };
+            let mut parts = resources.split('+');
+            let containers = vec![container(parts.next().unwrap()); count];
+            let init: Vec<Value> = parts.map(container).collect();
+            let spec = json!({"containers": containers, "initContainers": init});
+            let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec});
             let context = context(vec![range(json!([{"type": kind, field: {name: bound}}]))]).await;
             let outcome = Write::create("pods", pod).through(&context, &PLUGIN).await;
             assert_eq!(outcome.is_ok(), fits, "{kind} {field} {name}:{bound} {count} times {resources}: {outcome:?}");
         };
         for (kind, field, bound, count, resources, fits) in [
-            ("Container", "min", "cpu:50m", 1, "cpu:100m/", true),
-            ("Container", "min", "memory:50Mi", 1, "memory:60Mi/100Mi", true),
-            ("Container", "min", "memory:50Mi", 1, "memory:40Mi/100Mi", false),
-            ("Container", "min", "memory:50Mi", 1, "memory:/", false),
-            ("Container", "max", "cpu:2", 1, "cpu:/1", true),
-            ("Container", "max", "memory:1Gi", 1, "memory:250Mi/500Mi", true),
-            ("Container", "max", "memory:1Gi", 1, "memory:250Mi/2Gi", false),
-            ("Container", "max", "cpu:2", 1, "cpu:/2500m", false),
-            ("Container", "maxLimitRequestRatio", "cpu:1500m", 1, "cpu:500m/750m", true),
-            ("Container", "maxLimitRequestRatio", "cpu:1", 1, "cpu:1250m/2500m", false),
-            ("Pod", "min", "cpu:100m", 2, "cpu:75m/", true),
-            ("Pod", "min", "cpu:100m", 1, "cpu:75m/200m", false),
-            ("Pod", "min", "memory:100Mi", 2, "memory:60Mi/100Mi", true),
-            ("Pod", "min", "memory:100Mi", 1, "memory:60Mi/", false),
-            ("Pod", "max", "cpu:2", 2, "cpu:500m/1", true),
-            ("Pod", "max", "cpu:2", 3, "cpu:/1", false),
-            ("Pod", "max", "memory:1Gi", 2, "memory:/500Mi", true),
-            ("Pod", "max", "memory:1Gi", 3, "memory:250Mi/500Mi", false),
-            ("Pod", "maxLimitRequestRatio", "memory:1500m", 3, "memory:300Mi/450Mi", true),
-            ("Pod", "maxLimitRequestRatio", "memory:1500m", 3, "memory:250Mi/500Mi", false),
+            ("Container", "min", "cpu:50m", 1, "100m/", true),
+            ("Container", "min", "cpu:50m", 1, "100m/200m", true),
+            ("Container", "min", "cpu:50m", 1, "40m/", false),
+            ("Container", "min", "cpu:50m", 1, "40m/200m", false),
+            ("Container", "min", "cpu:50m", 1, "/", false),
+            ("Container", "min", "cpu:50m", 1, "100m/+40m/", false),
+            ("Container", "max", "cpu:2", 1, "500m/1", true),
+            ("Container", "max", "cpu:2", 1, "/1", true),
+            ("Container", "max", "cpu:2", 1, "500m/2500m", false),
+            ("Container", "max", "cpu:2", 1, "/2500m", false),
+            ("Container", "max", "cpu:2", 1, "/", false),
+            ("Container", "max", "cpu:2", 1, "/1+/2500m", false),
+            ("Container", "maxLimitRequestRatio", "cpu:1500m", 1, "500m/750m", true),
+            ("Container", "maxLimitRequestRatio", "cpu:1", 1, "1250m/2500m", false),
+            ("Container", "maxLimitRequestRatio", "cpu:1", 1, "0/1", false),
+            ("Container", "maxLimitRequestRatio", "cpu:1", 1, "1/", false),
+            ("Pod", "min", "cpu:100m", 2, "75m/", true),
+            ("Pod", "min", "cpu:100m", 2, "75m/200m", true),
+            ("Pod", "min", "cpu:100m", 1, "75m/", false),
+            ("Pod", "min", "cpu:100m", 1, "75m/200m", false),
+            ("Pod", "max", "cpu:2", 2, "500m/1", true),
+            ("Pod", "max", "cpu:2", 2, "/1", true),
+            ("Pod", "max", "cpu:2", 3, "500m/1", false),
+            ("Pod", "max", "cpu:2", 3, "/1", false),
+            ("Pod", "max", "cpu:2", 2, "500m/1+1/2+1/1", true),
+            ("Pod", "max", "cpu:2", 2, "/1+/2+/2", true),
         ] {
             check(kind, field, bound, count, resources, fits).await;
+        }
+        // Memory and the storage of containers are counted alike.
+        for name in ["memory", "ephemeral-storage"] {
+            for (kind, field, bound, count, resources, fits) in [
+                ("Container", "min", "50Mi", 1, "60Mi/", true),
+                ("Container", "min", "50Mi", 2, "60Mi/", true),
+                ("Container", "min", "50Mi", 2, "60Mi/100Mi", true),
+                ("Container", "min", "50Mi", 1, "40Mi/", false),
+                ("Container", "min", "50Mi", 2, "40Mi/100Mi", false),
+                ("Container", "min", "50Mi", 1, "/", false),
+                ("Container", "max", "1Gi", 1, "250Mi/500Mi", true),
+                ("Container", "max", "600Mi", 2, "/500Mi", true),
+                ("Container", "max", "1Gi", 1, "250Mi/2Gi", false),
+                ("Container", "max", "1Gi", 2, "/2Gi", false),
+                ("Container", "max", "1Gi", 1, "/", false),
+                ("Pod", "min", "100Mi", 2, "60Mi/", true),
+                ("Pod", "min", "100Mi", 2, "60Mi/100Mi", true),
+                ("Pod", "min", "100Mi", 1, "60Mi/", false),
+                ("Pod", "min", "100Mi", 1, "60Mi/100Mi", false),
+                ("Pod", "min", "100Mi", 1, "60Mi/+100Mi/", true),
+                ("Pod", "min", "100Mi", 2, "60Mi/100Mi+80Mi/100Mi", true),
+                ("Pod", "max", "1Gi", 2, "250Mi/500Mi", true),
+                ("Pod", "max", "1Gi", 2, "/500Mi", true),
+                ("Pod", "max", "1Gi", 3, "250Mi/500Mi", false),
+                ("Pod", "max", "1Gi", 3, "/500Mi", false),
+                ("Pod", "max", "1Gi", 1, "/500Mi+/1.5Gi", false),
+                ("Pod", "maxLimitRequestRatio", "1500m", 3, "300Mi/450Mi", true),
+                ("Pod", "maxLimitRequestRatio", "1.5", 3, "250Mi/500Mi", false),
+            ] {
+                check(kind, field, &format!("{name}:{bound}"), count, resources, fits).await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn containers_that_break_a_bound_alike_are_told_once() {
+        let check = async |bounds: Value, limits: &[&str], expected: &str| {
+            let of = |limit: &&str| match *limit {
+                "" => json!({"name": "c"}),
+                limit => json!({"name": "c", "resources": {"limits": {"cpu": limit}}}),
+            };
+            let spec = json!({"containers": limits.iter().map(of).collect::<Vec<_>>()});
+            let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec});
+            let context = context(vec![range(json!([bounds]))]).await;
+            let refusal = Write::create("pods", pod).through(&context, &PLUGIN).await.unwrap_err();
+            assert_eq!(refusal, format!("pods \"p\" is forbidden: {expected}"), "{limits:?}");
+        };
+        let most = json!({"type": "Container", "max": {"cpu": "1"}});
+        let missing = "maximum cpu usage per Container is 1.  No limit is specified";
+        check(most.clone(), &["", ""], missing).await;
+        let two = "maximum cpu usage per Container is 1, but limit is 2";
+        check(most, &["", "2", "", "2"], &format!("[{missing}, {two}]")).await;
+    }
+
+    /// The Pod as a whole states its cpu and memory. Huge pages that it states so are not looked at, as upstream.
+    #[tokio::test]
+    async fn resources_of_the_pod_as_a_whole_are_those_of_cpu_and_memory() {
+        let check = async |name: &str, whole: &str, fits: bool| {
+            let resources = json!({"requests": {name: "1"}, "limits": {name: "1"}});
+            let spec = json!({"containers": [{"name": "c", "resources": resources}],
+                "resources": {"requests": {name: whole}, "limits": {name: whole}}});
+            let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec});
+            let context = context(vec![range(json!([{"type": "Pod", "max": {name: "2"}}]))]).await;
+            let outcome = Write::create("pods", pod).through(&context, &PLUGIN).await;
+            assert_eq!(outcome.is_ok(), fits, "{name} {whole}: {outcome:?}");
+        };
+        check("cpu", "2", true).await;
+        check("cpu", "3", false).await;
+        check("memory", "3", false).await;
+        check("hugepages-2Mi", "3", true).await;
+    }
+
+    /// Upstream: TestLimitRangerIgnoresSubresource, TestLimitRangerAdmitPod.
+    #[tokio::test]
+    async fn a_write_is_looked_at_if_it_may_change_resources() {
+        let item = json!({"type": "Container", "max": {"cpu": "100m"}});
+        let volumes = json!({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}});
+        let context = context(vec![range(json!([item, volumes]))]).await;
+        let object = |going: bool| {
+            let spec = json!({"containers": [{"name": "c"}], "resources": {"requests": {"storage": "2Gi"}}});
+            let mut object = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec});
+            if going {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            object
+        };
+        let told = async |operation: Operation, plural: &'static str, subresource: &'static str, going: bool| {
+            let old = (operation != Operation::Create).then(|| object(going));
+            let write = Write { operation, kind: ("", plural, subresource), old, ..Write::create("", object(going)) };
+            write.through(&context, &PLUGIN).await.is_err()
+        };
+        for (operation, plural, subresource, refused) in [
+            (Operation::Create, "pods", "", true),
+            (Operation::Create, "pods", "binding", false),
+            (Operation::Update, "pods", "", false),
+            (Operation::Update, "pods", "status", false),
+            (Operation::Update, "pods", "resize", true),
+            (Operation::Delete, "pods", "", false),
+            (Operation::Create, "persistentvolumeclaims", "", true),
+            (Operation::Update, "persistentvolumeclaims", "", true),
+            (Operation::Update, "persistentvolumeclaims", "status", false),
+            (Operation::Create, "services", "", false),
+        ] {
+            assert_eq!(
+                told(operation, plural, subresource, false).await,
+                refused,
+                "{operation:?} {plural} {subresource}"
+            );
+            // Nothing keeps an object from its end.
+            if operation == Operation::Update {
+                assert!(!told(operation, plural, subresource, true).await, "{plural} {subresource}");
+            }
         }
     }
 

@@ -181,7 +181,7 @@ impl Plugins {
 
     /// The lines for `/metrics`.
     pub fn render(&self) -> String {
-        self.counts.render()
+        self.counts.render() + &self.context.pod_security_counts.render()
     }
 
     async fn run(&self, attributes: &mut Attributes<'_>, sort: Sort) -> Result<(), StatusError> {
@@ -248,6 +248,12 @@ mod tests {
         assert_eq!(without, expected);
         let at = |name: &str| chosen.iter().position(|other| *other == name).unwrap();
         assert!(at("TaintNodesByCondition") < at("AlwaysPullImages") && at("AlwaysPullImages") < at("PodSecurity"));
+    }
+
+    #[tokio::test]
+    async fn the_page_tells_what_plugins_count_of_their_own() {
+        let plugins = Plugins::new(context(Vec::new()).await, &Choice::default()).unwrap();
+        assert!(plugins.render().contains("pod_security_exemptions_total{request_operation=\"create\","));
     }
 
     #[tokio::test]

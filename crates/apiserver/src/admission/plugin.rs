@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use super::{
     attributes::{Attributes, Operation},
     optional::settings::Settings,
-    pod_security::configuration::Configuration,
+    pod_security::{configuration::Configuration, metrics::Counts},
     policy::source::Policies,
     quota::charges::Charges,
     webhook::source::Webhooks,
@@ -29,6 +29,8 @@ pub struct Context {
     pub authorizer: Arc<dyn Authorizer>,
     /// The settings of PodSecurity.
     pub pod_security: Configuration,
+    /// The counts of PodSecurity.
+    pub pod_security_counts: Counts,
     /// The settings of the plugins that are off unless they are asked for.
     pub optional: Settings,
     /// How many seconds a Pod stays on a node that is not ready, and on one that cannot be reached.

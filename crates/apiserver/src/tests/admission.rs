@@ -32,6 +32,7 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         rbac: Arc::default(),
         authorizer: Arc::new(AlwaysAllow),
         pod_security: Default::default(),
+        pod_security_counts: Default::default(),
         optional: Default::default(),
         toleration_seconds: (300, 300),
         charges: Default::default(),
@@ -87,6 +88,11 @@ impl Write {
         self.run(context, plugin, Run::Once).await.err().expect("a refusal")
     }
 
+    /// Runs one plugin for a dry run of the write.
+    pub async fn dry(self, context: &Context, plugin: &Plugin) -> Result<Value, String> {
+        self.run(context, plugin, Run::Dry).await.map(|told| told.object).map_err(|e| e.message)
+    }
+
     /// Runs one plugin that refuses a dry run of the write.
     pub async fn refused_dry(self, context: &Context, plugin: &Plugin) -> StatusError {
         self.run(context, plugin, Run::Dry).await.err().expect("a refusal")
@@ -102,11 +108,21 @@ impl Write {
         self.run(context, plugin, Run::Twice).await.map(|told| told.object).map_err(|e| e.message)
     }
 
+    /// Runs one plugin: what becomes of the write, and the annotations for an audit log in either case.
+    pub async fn noted(self, context: &Context, plugin: &Plugin) -> (Result<Told, StatusError>, Vec<(String, String)>) {
+        let trail = Trail::for_tests(Level::Request);
+        let outcome = self.run_on(context, plugin, Run::Once, &trail).await;
+        (outcome, trail.annotations())
+    }
+
     async fn run(self, context: &Context, plugin: &Plugin, run: Run) -> Result<Told, StatusError> {
+        self.run_on(context, plugin, run, &Trail::for_tests(Level::Request)).await
+    }
+
+    async fn run_on(self, context: &Context, plugin: &Plugin, run: Run, trail: &Trail) -> Result<Told, StatusError> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
-        let trail = Trail::for_tests(Level::Request);
         let mut attributes = Attributes {
             definition: &definition,
             operation: self.operation,
@@ -119,7 +135,7 @@ impl Write {
             old: self.old.as_ref(),
             options: json!({}),
             warnings: Vec::new(),
-            trail: &trail,
+            trail,
             charged: false,
             reinvocation: Default::default(),
             collection: false,

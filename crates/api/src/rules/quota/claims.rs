@@ -130,6 +130,8 @@ mod tests {
         assert_eq!(used("persistentvolumeclaims", claim(gold, json!({}))), expected);
         let shrunk = claim(json!({"resources": size("5Gi")}), json!({"allocatedResources": {"storage": "10Gi"}}));
         assert!(used("persistentvolumeclaims", shrunk).ends_with("requests.storage=10Gi"));
+        let grown = claim(json!({"resources": size("10G")}), json!({"allocatedResources": {"storage": "5G"}}));
+        assert!(used("persistentvolumeclaims", grown).ends_with("requests.storage=10G"));
     }
 
     #[test]
@@ -151,6 +153,35 @@ mod tests {
         check(moving.clone(), "In", &["gold"], true);
         check(moving.clone(), "In", &["bronze"], false);
         check(moving, "DoesNotExist", &[], false);
+    }
+
+    /// Upstream: TestResourceClaimEvaluatorUsage.
+    #[test]
+    fn device_claims_count_by_the_mode_of_their_requests() {
+        let check = |requests: Value, expected: &str| {
+            let claim = json!({"spec": {"devices": {"requests": requests}}});
+            let of_classes = used("resourceclaims", claim).replace(".deviceclass.resource.k8s.io/devices", "");
+            let expected = format!("count/resourceclaims.resource.k8s.io=1 {expected}");
+            assert_eq!(of_classes, expected.trim_end(), "{requests}");
+        };
+        let of = |class: &str, mode: &str, count: i64| json!({"name": "s", "deviceClassName": class, "allocationMode": mode, "count": count});
+        let exactly = |mode: &str, count: i64| json!({"name": "r", "exactly": of("gpu", mode, count)});
+        let first = |of: &[Value]| json!({"name": "r", "firstAvailable": of});
+        let one = exactly("ExactCount", 1);
+        check(json!([]), "");
+        check(json!([one]), "gpu=1");
+        check(json!([one, one, one, one, one]), "gpu=5");
+        check(json!([exactly("ExactCount", 5)]), "gpu=5");
+        check(json!([exactly("All", 0)]), "gpu=32");
+        check(json!([exactly("future-mode", 1)]), "gpu=0");
+        let mut admin = one.clone();
+        admin["exactly"]["adminAccess"] = json!(true);
+        check(json!([admin]), "gpu=1");
+        let gpu = of("gpu", "ExactCount", 1);
+        check(json!([first(std::slice::from_ref(&gpu))]), "gpu=1");
+        check(json!([first(&[of("gpu", "ExactCount", 2), gpu.clone()])]), "gpu=2");
+        check(json!([first(&[gpu.clone(), of("gpu", "All", 0)])]), "gpu=32");
+        check(json!([first(&[gpu.clone(), of("tpu", "All", 0)])]), "gpu=1 tpu=32");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use serde::de::DeserializeOwned;
 
+pub use self::pods::is_terminating;
 use crate::rules::pod::Resources;
 use crate::rules::quantity::{Format, Quantity, parse};
 use crate::rules::selector::{Operator, Requirement};
@@ -248,6 +249,17 @@ mod tests {
         check("count/secrets", Some("secrets."));
         check("count/events", None);
         check("example.com/gpu", None);
+        check("ephemeral-storage", Some("pods."));
+        for name in [
+            "storage",
+            "gold.storageclass.storage.k8s.io/storage",
+            "gold.storage.k8s.io/requests.storage",
+            "resourceclaims",
+            "gpu.deviceclass.resource.k8s.io/storage",
+            "endpoints",
+        ] {
+            check(name, None);
+        }
     }
 
     #[test]

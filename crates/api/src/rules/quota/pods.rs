@@ -48,6 +48,12 @@ fn is_counted(pod: &Pod, now: Timestamp) -> bool {
     !is_terminal(pod) && !overdue
 }
 
+/// Whether a Pod with this deadline (`spec.activeDeadlineSeconds`) is in the scope `Terminating`; else it is in
+/// `NotTerminating`.
+pub fn is_terminating(deadline: Option<i64>) -> bool {
+    deadline.is_some_and(|seconds| seconds >= 0)
+}
+
 impl Usage for Pod {
     fn used(&self, now: Timestamp) -> Resources {
         let mut used = Resources::from([("count/pods".to_owned(), number(1))]);
@@ -61,7 +67,7 @@ impl Usage for Pod {
 
     fn is_in(&self, scope: &ScopedResourceSelectorRequirement) -> bool {
         let Some(spec) = &self.spec else { return false };
-        let terminating = spec.active_deadline_seconds.is_some_and(|seconds| seconds >= 0);
+        let terminating = is_terminating(spec.active_deadline_seconds);
         let best_effort = || pod::qos(self) == pod::BEST_EFFORT;
         match scope.scope_name.as_str() {
             "Terminating" => terminating,
@@ -162,6 +168,36 @@ mod tests {
         check(deleted(969), "count/pods=1");
     }
 
+    /// `cpu/memory/example.com/dongle`, of the requests and of the limits. Upstream: TestPodEvaluatorUsage.
+    #[test]
+    fn pods_count_the_hungriest_moment_of_their_containers() {
+        let container = |requests: [&str; 3], limits: [&str; 3]| {
+            let list =
+                |[cpu, memory, dongle]: [&str; 3]| json!({"cpu": cpu, "memory": memory, "example.com/dongle": dongle});
+            json!({"name": "c", "resources": {"requests": list(requests), "limits": list(limits)}})
+        };
+        let check = |spec: Value, expected: &str| {
+            assert_eq!(used("pods", json!({"spec": spec})), format!("count/pods=1 {expected}"), "{spec}");
+        };
+        let init =
+            [container(["4", "100M", "4"], ["8", "200M", "4"]), container(["1", "50M", "2"], ["2", "100M", "2"])];
+        let main = [container(["1", "50M", "1"], ["2", "100M", "1"]), container(["2", "25M", "2"], ["5", "50M", "2"])];
+        let expected = "cpu=4 limits.cpu=8 limits.memory=200M memory=100M pods=1 requests.cpu=4 \
+                        requests.example.com/dongle=4 requests.memory=100M";
+        check(json!({"containers": main, "initContainers": init}), expected);
+        // A sidecar runs beside all that start after it, and beside the others to the end.
+        let mut sidecar = init[1].clone();
+        sidecar["restartPolicy"] = json!("Always");
+        let expected = "cpu=5 limits.cpu=10 limits.memory=300M memory=150M pods=1 requests.cpu=5 \
+                        requests.example.com/dongle=6 requests.memory=150M";
+        check(json!({"containers": main, "initContainers": [sidecar, init[0]]}), expected);
+        // The Pod as a whole states what counts of cpu and memory.
+        let whole = json!({"requests": {"cpu": "7"}, "limits": {"memory": "1G"}});
+        let expected = "cpu=7 limits.cpu=7 limits.memory=1G memory=75M pods=1 requests.cpu=7 \
+                        requests.example.com/dongle=3 requests.memory=75M";
+        check(json!({"containers": main, "resources": whole}), expected);
+    }
+
     #[test]
     fn scopes_take_pods() {
         let check = |spec: Value, scope: &str, expected: bool| {
@@ -184,7 +220,9 @@ mod tests {
         check(asking.clone(), "NotTerminating", false);
         check(asking.clone(), "PriorityClass", true);
         check(asking.clone(), "PriorityClass In high low", true);
+        check(asking.clone(), "PriorityClass In low", false);
         check(asking.clone(), "PriorityClass NotIn high", false);
+        check(asking.clone(), "PriorityClass NotIn low", true);
         check(asking.clone(), "PriorityClass DoesNotExist", false);
         check(plain.clone(), "PriorityClass", false);
         check(plain.clone(), "PriorityClass In high", false);
@@ -192,14 +230,23 @@ mod tests {
         check(plain.clone(), "PriorityClass DoesNotExist", true);
         check(plain.clone(), "VolumeAttributesClass", false);
         check(plain, "CrossNamespacePodAffinity", false);
-        let affinity = |term: Value| {
-            let preferred = json!([{"weight": 1, "podAffinityTerm": term}]);
-            json!({"containers": [],
-                "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}})
+        let affinity = |kind: &str, list: &str, term: Value| {
+            let term = if list == "preferred" { json!({"weight": 1, "podAffinityTerm": term}) } else { term };
+            let list = format!("{list}DuringSchedulingIgnoredDuringExecution");
+            json!({"containers": [], "affinity": {kind: {list: [term]}}})
         };
-        check(affinity(json!({"topologyKey": "t"})), "CrossNamespacePodAffinity", false);
-        check(affinity(json!({"topologyKey": "t", "namespaceSelector": {}})), "CrossNamespacePodAffinity", true);
-        check(affinity(json!({"topologyKey": "t", "namespaces": ["a"]})), "CrossNamespacePodAffinity", true);
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            for list in ["required", "preferred"] {
+                for (term, expected) in [
+                    (json!({"topologyKey": "t"}), false),
+                    (json!({"topologyKey": "t", "namespaces": []}), false),
+                    (json!({"topologyKey": "t", "namespaceSelector": {}}), true),
+                    (json!({"topologyKey": "t", "namespaces": ["a"]}), true),
+                ] {
+                    check(affinity(kind, list, term), "CrossNamespacePodAffinity", expected);
+                }
+            }
+        }
     }
 
     #[test]

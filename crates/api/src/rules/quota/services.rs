@@ -52,5 +52,9 @@ mod tests {
         check(json!({"type": "NodePort", "ports": ports}), 0, 2);
         check(json!({"type": "LoadBalancer", "ports": ports}), 1, 2);
         check(json!({"type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": false}), 1, 1);
+        check(json!({"type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": true}), 1, 2);
+        check(json!({"type": "LoadBalancer", "ports": [{"port": 1}], "allocateLoadBalancerNodePorts": false}), 1, 0);
+        check(json!({"type": "LoadBalancer"}), 1, 0);
+        check(json!({"type": "ExternalName", "externalName": "a.example"}), 0, 0);
     }
 }

@@ -23,15 +23,19 @@ impl Level {
             _ => Err("must be one of privileged, baseline, restricted"),
         }
     }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Privileged => "privileged",
+            Level::Baseline => "baseline",
+            Level::Restricted => "restricted",
+        }
+    }
 }
 
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Level::Privileged => "privileged",
-            Level::Baseline => "baseline",
-            Level::Restricted => "restricted",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -200,6 +204,12 @@ mod tests {
         check(&none, "enforce=restricted warn=baseline", "restricted:latest privileged:latest baseline:latest");
         let versions = "enforce=baseline enforce-version=v1.9 warn-version=v1.8";
         check(&none, versions, "baseline:v1.9 privileged:latest baseline:v1.8");
+        let latest = "enforce=baseline enforce-version=v1.22 warn-version=latest";
+        check(&none, latest, "baseline:v1.22 privileged:latest baseline:latest");
+        check(&none, "enforce=baseline warn-version=v1.23", "baseline:latest privileged:latest baseline:v1.23");
+        let all = "enforce=baseline enforce-version=v1.20 warn=restricted warn-version=v1.21 audit=restricted \
+                   audit-version=v1.22";
+        check(&none, all, "baseline:v1.20 restricted:v1.22 restricted:v1.21");
         check(&none, "audit=baseline audit-version=v1.2", "privileged:latest baseline:v1.2 privileged:latest");
         let strict = Standard { level: Level::Restricted, version: Version::Minor(20) };
         let strict = Policy { enforce: strict, audit: strict, warn: strict };
@@ -223,8 +233,23 @@ mod tests {
         let tells =
             all("privileged:latest privileged:latest privileged:latest", &[("audit", "x", LEVEL), ("warn", "", LEVEL)]);
         check(&none, "audit=x warn=", &tells);
-        for version in ["1.2", "v1.02", "v1.+2", "v1.", "v2.1", "v1.2.3", "Latest", "v1.99999999999999999999", "v1.2 "]
-        {
+        let warned = all("baseline:latest privileged:latest privileged:latest", &[("warn", "foo", LEVEL)]);
+        check(&none, "enforce=baseline warn=foo", &warned);
+        for version in [
+            "",
+            "foo",
+            "v1",
+            "v2.0",
+            "1.2",
+            "v1.02",
+            "v1.+2",
+            "v1.",
+            "v2.1",
+            "v1.2.3",
+            "Latest",
+            "v1.99999999999999999999",
+            "v1.2 ",
+        ] {
             let labels = json!({"pod-security.kubernetes.io/enforce-version": version});
             let (policy, errors) = Policy::of(labels.as_object(), &none);
             assert_eq!((policy.enforce.version, errors.len()), (Version::Latest, 1), "{version}");

@@ -10,12 +10,15 @@ mod cases;
 mod checks;
 pub mod configuration;
 mod level;
+pub mod metrics;
 mod namespace;
 mod restricted;
 #[cfg(test)]
 mod tests;
 mod violation;
 mod workload;
+#[cfg(test)]
+mod writes;
 
 use api::{Value, meta, status::StatusError};
 
@@ -23,6 +26,7 @@ pub use self::configuration::{Configuration, Exemptions};
 pub use self::level::{Level, Policy, Standard, Version};
 use self::{
     checks::{details, violations},
+    metrics::{Counts, Mode},
     workload::Workload,
 };
 use super::{
@@ -80,38 +84,60 @@ impl Concern {
 }
 
 async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
-    let Some(concern) = Concern::of(attributes) else { return Ok(()) };
-    let settings = &context.pod_security;
-    if matches!(concern, Concern::Namespace) {
-        return namespace::validate(context, attributes).await;
-    }
-    if settings.exempt.namespaces.iter().any(|name| name == attributes.namespace) {
-        annotate(attributes, "exempt", "namespace");
+    let template_at = match Concern::of(attributes) {
+        None => return Ok(()),
+        Some(Concern::Namespace) => return namespace::validate(context, attributes).await,
+        Some(Concern::Pod) => None,
+        Some(Concern::Template(place)) => Some(place),
+    };
+    let exempt = &context.pod_security.exempt;
+    if exempt.namespaces.iter().any(|name| name == attributes.namespace) {
+        exempted(context, attributes, "namespace");
         return Ok(());
     }
-    if settings.exempt.users.contains(&attributes.user.name) {
-        annotate(attributes, "exempt", "user");
+    if exempt.users.contains(&attributes.user.name) {
+        exempted(context, attributes, "user");
         return Ok(());
     }
-    let namespace = context.objects.get("", "namespaces", "", attributes.namespace).await?;
-    match (concern, namespace) {
-        (Concern::Pod, None) => {
-            let why = format!("failed to lookup namespace {:?}", attributes.namespace);
-            Err(StatusError::internal(why))
-        }
-        (Concern::Pod, Some(namespace)) => pod(settings, &namespace, attributes),
-        (Concern::Template(place), Some(namespace)) => {
-            template(settings, &namespace, place, attributes);
+    let found = context.objects.get("", "namespaces", "", attributes.namespace).await;
+    let found =
+        found.and_then(|found| found.ok_or_else(|| StatusError::not_found("", "namespaces", attributes.namespace)));
+    match (template_at, found) {
+        (None, Ok(namespace)) => pod(context, &namespace, attributes),
+        (Some(place), Ok(namespace)) => {
+            template(context, &namespace, place, attributes);
             Ok(())
         }
+        (None, Err(error)) => {
+            let why = StatusError::internal(format!("failed to lookup namespace {:?}", attributes.namespace));
+            failed(context, attributes, &format!("{}: {}", why.message, error.message));
+            Err(why)
+        }
         // Without a namespace the workload's Pods are refused.
-        (Concern::Template(_) | Concern::Namespace, _) => Ok(()),
+        (Some(_), Err(error)) => {
+            let why = format!("failed to lookup namespace {:?}: {}", attributes.namespace, error.message);
+            failed(context, attributes, &why);
+            Ok(())
+        }
     }
 }
 
-fn pod(settings: &Configuration, namespace: &Value, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
-    let (policy, errors) = Policy::of(meta::labels(namespace), &settings.defaults);
+/// An error keeps the object from being looked at.
+fn failed(context: &Context, attributes: &Attributes<'_>, why: &str) {
+    context.pod_security_counts.failed(attributes, true);
+    annotate(attributes, "error", why);
+}
+
+fn exempted(context: &Context, attributes: &Attributes<'_>, by: &str) {
+    context.pod_security_counts.exempted(attributes);
+    annotate(attributes, "exempt", by);
+}
+
+fn pod(context: &Context, namespace: &Value, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
+    let counts = &context.pod_security_counts;
+    let (policy, errors) = Policy::of(meta::labels(namespace), &context.pod_security.defaults);
     if errors.is_empty() && policy.is_privileged() {
+        counts.unrestricted(attributes);
         annotate(attributes, "enforce-policy", Standard::PRIVILEGED);
         return Ok(());
     }
@@ -119,25 +145,30 @@ fn pod(settings: &Configuration, namespace: &Value, attributes: &mut Attributes<
     if attributes.old.is_some_and(|old| !may_matter(pod, old)) {
         return Ok(());
     }
-    let workload = Workload::read(pod).map_err(|_| StatusError::bad_request("failed to decode pod"))?;
-    if is_exempt(settings, &workload, attributes) {
+    let workload = Workload::read(pod).map_err(|_| {
+        let why = "failed to decode pod";
+        failed(context, attributes, why);
+        StatusError::bad_request(why)
+    })?;
+    if is_exempt(context, &workload, attributes) {
         return Ok(());
     }
-    annotate_errors(attributes, &errors);
+    tell_errors(context, attributes, &errors);
     annotate(attributes, "enforce-policy", policy.enforce);
     let found = violations(policy.enforce, &workload);
-    audit(policy, &workload, attributes);
+    counts.evaluated(attributes, Mode::Enforce, policy.enforce, found.is_empty());
+    audit(counts, policy, &workload, attributes);
     if !found.is_empty() {
         let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&found));
         return Err(forbid(attributes, why));
     }
-    warn(policy, &workload, attributes);
+    warn(counts, policy, &workload, attributes);
     Ok(())
 }
 
 /// A workload is never refused.
-fn template(settings: &Configuration, namespace: &Value, place: &str, attributes: &mut Attributes<'_>) {
-    let (policy, errors) = Policy::of(meta::labels(namespace), &settings.defaults);
+fn template(context: &Context, namespace: &Value, place: &str, attributes: &mut Attributes<'_>) {
+    let (policy, errors) = Policy::of(meta::labels(namespace), &context.pod_security.defaults);
     if errors.is_empty() && policy.warn.level == Level::Privileged && policy.audit.level == Level::Privileged {
         return;
     }
@@ -145,35 +176,38 @@ fn template(settings: &Configuration, namespace: &Value, place: &str, attributes
     let Some(template) = template.filter(|template| !template.is_null()) else { return };
     let workload = match Workload::read(template) {
         Ok(workload) => workload,
-        Err(error) => return annotate(attributes, "error", format!("failed to extract pod template: {error}")),
+        Err(error) => return failed(context, attributes, &format!("failed to extract pod template: {error}")),
     };
-    if !is_exempt(settings, &workload, attributes) {
-        annotate_errors(attributes, &errors);
-        audit(policy, &workload, attributes);
-        warn(policy, &workload, attributes);
+    if !is_exempt(context, &workload, attributes) {
+        let counts = &context.pod_security_counts;
+        tell_errors(context, attributes, &errors);
+        audit(counts, policy, &workload, attributes);
+        warn(counts, policy, &workload, attributes);
     }
 }
 
-fn is_exempt(settings: &Configuration, workload: &Workload, attributes: &mut Attributes<'_>) -> bool {
+fn is_exempt(context: &Context, workload: &Workload, attributes: &Attributes<'_>) -> bool {
     let class = workload.spec.runtime_class_name.as_ref();
-    let exempt = class.is_some_and(|name| settings.exempt.runtime_classes.contains(name));
+    let exempt = class.is_some_and(|name| context.pod_security.exempt.runtime_classes.contains(name));
     if exempt {
-        annotate(attributes, "exempt", "runtimeClass");
+        exempted(context, attributes, "runtimeClass");
     }
     exempt
 }
 
-fn audit(policy: Policy, workload: &Workload, attributes: &mut Attributes<'_>) {
+fn audit(counts: &Counts, policy: Policy, workload: &Workload, attributes: &Attributes<'_>) {
     let found = violations(policy.audit, workload);
     if !found.is_empty() {
+        counts.evaluated(attributes, Mode::Audit, policy.audit, false);
         let what = format!("would violate PodSecurity \"{}\": {}", policy.audit, details(&found));
         annotate(attributes, "audit-violations", what);
     }
 }
 
-fn warn(policy: Policy, workload: &Workload, attributes: &mut Attributes<'_>) {
+fn warn(counts: &Counts, policy: Policy, workload: &Workload, attributes: &mut Attributes<'_>) {
     let found = violations(policy.warn, workload);
     if !found.is_empty() {
+        counts.evaluated(attributes, Mode::Warn, policy.warn, false);
         let what = format!("would violate PodSecurity \"{}\": {}", policy.warn, details(&found));
         attributes.warnings.push(what);
     }
@@ -185,12 +219,14 @@ fn annotate(attributes: &Attributes<'_>, key: &str, value: impl std::fmt::Displa
     }
 }
 
-fn annotate_errors(attributes: &Attributes<'_>, errors: &[api::validation::field::FieldError]) {
+/// The labels of the namespace cannot be understood.
+fn tell_errors(context: &Context, attributes: &Attributes<'_>, errors: &[api::validation::field::FieldError]) {
     let all = match errors {
         [] => return,
         [one] => one.to_string(),
         many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     };
+    context.pod_security_counts.failed(attributes, false);
     annotate(attributes, "error", format!("Failed to parse policy: {all}"));
 }
 

@@ -25,28 +25,28 @@ async fn cluster() -> Context {
     context(sets.iter().map(namespace).collect()).await
 }
 
-fn named(set: &str) -> String {
+pub(super) fn named(set: &str) -> String {
     set.replace([' ', '='], "-")
 }
 
-fn labels(set: &str) -> Value {
+pub(super) fn labels(set: &str) -> Value {
     let pairs = set.split_whitespace().map(|pair| pair.split_once('=').unwrap());
     pairs.map(|(key, value)| (format!("pod-security.kubernetes.io/{key}"), json!(value))).collect::<Value>()
 }
 
-fn pod(labels: &str, spec: Value) -> Value {
+pub(super) fn pod(labels: &str, spec: Value) -> Value {
     json!({"metadata": {"name": "p", "namespace": named(labels)}, "spec": spec})
 }
 
-fn baseline() -> Value {
+pub(super) fn baseline() -> Value {
     json!({"containers": [{"name": "c", "image": "a"}]})
 }
 
-fn privileged() -> Value {
+pub(super) fn privileged() -> Value {
     json!({"containers": [{"name": "c", "image": "a", "securityContext": {"privileged": true}}]})
 }
 
-fn restricted() -> Value {
+pub(super) fn restricted() -> Value {
     json!({"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}, "containers": [{"name": "c",
         "image": "a", "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]})
 }
@@ -248,6 +248,8 @@ async fn labels_must_be_understood_when_they_are_set() {
         (None, "warn=strict", invalid("warn", "strict", level)),
         (None, "audit=", invalid("audit", "", level)),
         (None, "enforce=baseline enforce-version=1.2", invalid("enforce-version", "1.2", version)),
+        (None, "enforce=privileged enforce-version=unknown", invalid("enforce-version", "unknown", version)),
+        (Some("enforce=restricted enforce-version=v1.0"), "enforce=unknown", invalid("enforce", "unknown", level)),
         (Some(""), "enforce=Baseline", invalid("enforce", "Baseline", level)),
         (Some("enforce=x"), "enforce=y", invalid("enforce", "y", level)),
         (Some("enforce=baseline"), "enforce=baseline warn-version=2", invalid("warn-version", "2", version)),
@@ -257,7 +259,15 @@ async fn labels_must_be_understood_when_they_are_set() {
     }
     let two = outcome(&context, namespace(None, "enforce=x warn-version=y")).await;
     assert!(two.starts_with("Namespace \"n\" is invalid: [metadata.labels[") && two.contains("warn-version"), "{two}");
-    for (old, new) in [(None, "enforce=restricted enforce-version=v1.99"), (Some("enforce=x"), "enforce=x app=y")] {
+    let malformed = "enforce=baseline enforce-version=unknown";
+    for (old, new) in [
+        (None, "enforce=privileged enforce-version=v1.0"),
+        (None, "enforce=restricted enforce-version=v1.99"),
+        (Some("enforce=x"), "enforce=x app=y"),
+        (Some(malformed), malformed),
+        // Mistakes may be taken away.
+        (Some(malformed), "enforce=baseline"),
+    ] {
         assert_eq!(outcome(&context, namespace(old, new)).await, "", "{new}");
     }
     let finalize = Write { kind: ("", "namespaces", "finalize"), ..namespace(Some(""), "enforce=x") };
@@ -295,7 +305,10 @@ async fn who_makes_a_namespace_stricter_hears_of_its_pods() {
     // A write that changes nothing, or makes it less strict, is not worth a look.
     let quiet = [
         ("enforce=baseline", "enforce=baseline app=x"),
+        ("enforce=restricted enforce-version=v1.0", "enforce=restricted enforce-version=v1.0"),
         ("enforce=restricted", "enforce=baseline"),
+        ("enforce=restricted enforce-version=v1.0", "enforce=baseline enforce-version=v1.0"),
+        ("enforce=restricted enforce-version=latest", "enforce=baseline enforce-version=latest"),
         ("enforce=restricted", "enforce=privileged enforce-version=v1.0"),
         ("enforce=restricted enforce-version=v1.0", ""),
         ("", "warn=restricted audit=restricted"),

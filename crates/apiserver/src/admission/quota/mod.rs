@@ -20,12 +20,14 @@ use api::{
         core::v1::{Pod, ResourceQuota},
         resource::v1::ResourceClaim,
     },
+    meta,
     object::Object,
     rules::{
         pod::Resources,
         quota::{
             Counter, Usage,
             extended::{self, ExtendedClaim},
+            is_terminating,
         },
     },
     status::StatusError,
@@ -56,14 +58,23 @@ fn counter(attributes: &Attributes<'_>) -> Option<Counter> {
         }
         _ => return None,
     };
-    let counts = matches!(
-        (&counter, attributes.operation, attributes.subresource),
+    let counts = match (&counter, attributes.operation, attributes.subresource) {
         (_, Operation::Create, _)
-            | (Counter::Pods, _, "resize")
-            | (Counter::Services | Counter::DeviceClaims, _, "")
-            | (Counter::VolumeClaims, _, "" | "status")
-    );
+        | (Counter::Pods, _, "resize")
+        | (Counter::Services | Counter::DeviceClaims, _, "")
+        | (Counter::VolumeClaims, _, "" | "status") => true,
+        (Counter::Pods, _, "") => changes_scope(attributes),
+        _ => false,
+    };
     counts.then_some(counter)
+}
+
+/// Whether an update takes a Pod from the scope NotTerminating to Terminating: the quotas there have not been charged for it.
+fn changes_scope(attributes: &Attributes<'_>) -> bool {
+    let terminating =
+        |pod: &Value| is_terminating(meta::at(pod, "/spec/activeDeadlineSeconds").and_then(Value::as_i64));
+    let pods = attributes.object.as_ref().zip(attributes.old);
+    pods.is_some_and(|(new, old)| terminating(new) != terminating(old))
 }
 
 async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
@@ -144,5 +155,7 @@ fn refuse(attributes: &Attributes<'_>, refusal: Refusal) -> StatusError {
     }
 }
 
+#[cfg(test)]
+mod cases;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use super::{
 use crate::tests::admission::{self, Write};
 
 /// A quota of namespace `ns` whose hard and used amounts are `name=hard/used`.
-fn quota(name: &str, spec: Value, amounts: &str) -> (&'static str, Value) {
+pub(super) fn quota(name: &str, spec: Value, amounts: &str) -> (&'static str, Value) {
     let mut status = json!({"hard": {}, "used": {}});
     for word in amounts.split_whitespace() {
         let (resource, amounts) = word.split_once('=').unwrap();
@@ -31,7 +31,7 @@ fn pod(name: &str, resources: Value) -> Write {
     Write::create("pods", json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"containers": containers}}))
 }
 
-async fn used(context: &Context, quota: &str) -> Value {
+pub(super) async fn used(context: &Context, quota: &str) -> Value {
     context.objects.live("", "resourcequotas", "ns", quota).await.unwrap().unwrap()["status"]["used"].take()
 }
 

@@ -171,3 +171,49 @@ fn read(answer: &[u8]) -> Result<Said, String> {
     let reason = status.get("reason").and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok(Said { allowed, reason, annotations: annotations.collect() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Upstream: TestConfigNormalization.
+    #[test]
+    fn times_are_numbers_of_seconds_and_milliseconds_within_bounds() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        let config = "{current-context: c, contexts: [{name: c, context: {cluster: k}}], \
+                      clusters: [{name: k, cluster: {server: 'https://a.example'}}]}";
+        std::fs::write(&file, config).unwrap();
+        let parse = |field: &str, given: Value| -> Result<[u128; 3], String> {
+            let mut settings = json!({"kubeConfigFile": file.display().to_string()});
+            settings[field] = given;
+            let policy = ImagePolicy::parse(&Section::of("", &json!({"imagePolicy": settings})).unwrap())?;
+            let settings = policy.settings().unwrap();
+            Ok([settings.allowed, settings.denied, settings.backoff].map(|time| time.as_millis()))
+        };
+        let usual = [300_000, 30_000, 500];
+        assert_eq!(parse("defaultAllow", json!(false)), Ok(usual));
+        for (at, (field, unit, most)) in
+            [("allowTTL", 1000_u64, 1800_u64), ("denyTTL", 1000, 1800), ("retryBackoff", 1, 300_000)]
+                .into_iter()
+                .enumerate()
+        {
+            let changed = |millis: u128| {
+                let mut times = usual;
+                times[at] = millis;
+                Ok(times)
+            };
+            assert_eq!(parse(field, json!(most / 2)), changed(u128::from(most / 2 * unit)), "{field}");
+            assert_eq!(parse(field, json!(most)), changed(u128::from(most * unit)), "{field}");
+            assert_eq!(parse(field, json!(0)), Ok(usual), "{field}");
+            assert_eq!(parse(field, json!(-1)), changed(0), "{field}");
+            for wrong in [json!(most + 1), json!(-2), json!(u64::MAX), json!("5"), json!(1.5)] {
+                let said = parse(field, wrong.clone()).unwrap_err();
+                assert!(said.starts_with(&format!("imagePolicy.{field}: ")), "{wrong}: {said}");
+            }
+        }
+        // A second is the bound that an answer is to be remembered beyond.
+        assert!(parse("allowTTL", json!(1)).is_err() && parse("denyTTL", json!(1)).is_err());
+        assert_eq!(parse("retryBackoff", json!(1)), Ok([300_000, 30_000, 1]));
+    }
+}
