@@ -216,8 +216,8 @@ impl<'de> Text<'de> {
             match self.sort()? {
                 Sort::Null => self.word("null")?,
                 Sort::Bool(value) => self.word(if value { "true" } else { "false" })?,
-                Sort::Number => drop(self.number()?),
-                Sort::String => drop(self.raw_string()?),
+                Sort::Number => _ = self.number()?,
+                Sort::String => _ = self.raw_string()?,
                 sort => {
                     self.enter()?;
                     objects = objects << 1 | u128::from(sort == Sort::Object);
