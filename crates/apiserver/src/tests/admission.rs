@@ -102,11 +102,32 @@ impl Write {
         self.run(context, plugin, Run::Twice).await.map(|told| told.object).map_err(|e| e.message)
     }
 
+    /// Runs one plugin: the object or the refusal, and the annotations for an audit log either way.
+    pub async fn heard(
+        self,
+        context: &Context,
+        plugin: &Plugin,
+        dry: bool,
+    ) -> (Result<Value, StatusError>, Vec<(String, String)>) {
+        let trail = Trail::for_tests(Level::Request);
+        let told = self.run_on(context, plugin, if dry { Run::Dry } else { Run::Once }, &trail).await;
+        (told.map(|told| told.object), trail.annotations())
+    }
+
     async fn run(self, context: &Context, plugin: &Plugin, run: Run) -> Result<Told, StatusError> {
+        self.run_on(context, plugin, run, &Trail::for_tests(Level::Request)).await
+    }
+
+    async fn run_on(
+        self,
+        context: &Context,
+        plugin: &Plugin,
+        run: Run,
+        trail: &Trail,
+    ) -> Result<Told, StatusError> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();
-        let trail = Trail::for_tests(Level::Request);
         let mut attributes = Attributes {
             definition: &definition,
             operation: self.operation,
@@ -119,7 +140,7 @@ impl Write {
             old: self.old.as_ref(),
             options: json!({}),
             warnings: Vec::new(),
-            trail: &trail,
+            trail,
             charged: false,
             reinvocation: Default::default(),
             collection: false,
