@@ -108,7 +108,8 @@ struct Found {
 
 /// The time that the client gives the request. None, and one of zero, is the server's own.
 fn given(query: &str, most: Duration) -> Result<Duration, StatusError> {
-    let Some((_, text)) = query_pairs(query).find(|(key, _)| key == "timeout").filter(|(_, text)| !text.is_empty()) else {
+    let Some((_, text)) = query_pairs(query).find(|(key, _)| key == "timeout").filter(|(_, text)| !text.is_empty())
+    else {
         return Ok(most);
     };
     let wrong = || {

@@ -101,7 +101,10 @@ mod tests {
         .await;
         assert_eq!(timing.of_others(), seconds(11));
         let left_of = |time| of(Arc::default(), async move { (left(), ends(Instant::now() + time), left()).2 });
-        assert_eq!((left(), left_of(seconds(0)).await, left_of(Duration::from_millis(1500)).await), (None, Some(1), Some(2)));
+        assert_eq!(
+            (left(), left_of(seconds(0)).await, left_of(Duration::from_millis(1500)).await),
+            (None, Some(1), Some(2))
+        );
         assert!(!timing.is_broken_off());
         of(timing.clone(), async { broken_off() }).await;
         assert!(timing.is_broken_off());

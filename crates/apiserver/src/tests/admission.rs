@@ -118,13 +118,7 @@ impl Write {
         self.run_on(context, plugin, run, &Trail::for_tests(Level::Request)).await
     }
 
-    async fn run_on(
-        self,
-        context: &Context,
-        plugin: &Plugin,
-        run: Run,
-        trail: &Trail,
-    ) -> Result<Told, StatusError> {
+    async fn run_on(self, context: &Context, plugin: &Plugin, run: Run, trail: &Trail) -> Result<Told, StatusError> {
         static EMPTY: OnceLock<Value> = OnceLock::new();
         let definition = definition(self.kind.0, self.kind.1);
         let subject = self.object.as_ref().or(self.old.as_ref()).unwrap_or(EMPTY.get_or_init(|| json!({}))).clone();

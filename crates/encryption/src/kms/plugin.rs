@@ -94,7 +94,7 @@ fn over<T>(span: Option<&Span>, work: impl FnOnce() -> T) -> T {
 #[derive(Debug)]
 pub struct Locked {
     plugin: Arc<Plugin>,
-    envelope: Envelope,
+    envelope: Box<Envelope>,
     /// The span of its reading.
     span: Option<Span>,
     /// Another provider writes now.
@@ -114,7 +114,7 @@ impl Locked {
     }
 
     async fn asked(self, path: &str) -> Result<Opened, String> {
-        let Envelope { data, source, wrapped } = self.envelope;
+        let Envelope { data, source, wrapped } = *self.envelope;
         event("About to decrypt DEK using remote service");
         let question = self.plugin.service.decrypt(clock::uuid(), wrapped.clone());
         let plain = self.plugin.figures.call("/v2.KeyManagementService/Decrypt", question).await;
@@ -198,7 +198,7 @@ impl Plugin {
                 None => Ok(Err(envelope)),
             }
         })?;
-        Ok(opened.map_err(|envelope| Locked { plugin: self.clone(), envelope, span, stale: false }))
+        Ok(opened.map_err(|envelope| Locked { plugin: self.clone(), envelope: envelope.into(), span, stale: false }))
     }
 
     fn opened(&self, path: &str, cipher: &dyn Cipher, envelope: &Envelope) -> Result<Opened, String> {

@@ -51,7 +51,8 @@ mod tests {
     #[test]
     fn warnings_name_a_field_and_conditions_have_their_form() {
         let check = |status: Value, expected: &[&str]| {
-            let found: Vec<String> = validate(&json!({ "status": status }), &Value::Null).iter().map(ToString::to_string).collect();
+            let found: Vec<String> =
+                validate(&json!({ "status": status }), &Value::Null).iter().map(ToString::to_string).collect();
             assert_eq!(found, expected, "{status}");
         };
         let warnings = |list: Value| json!({"typeChecking": {"expressionWarnings": list}});

@@ -248,7 +248,9 @@ mod tests {
         check("apiGroups", json!(["", "apps"]), &[]);
         check("apiVersions", json!([""]), &["[0]: Required value"]);
         check("resources", json!([""]), &["[0]: Required value"]);
-        let others = |list: &str, what: &str| format!(": Invalid value: {list}: if '*' is present, must not specify other {what}");
+        let others = |list: &str, what: &str| {
+            format!(": Invalid value: {list}: if '*' is present, must not specify other {what}")
+        };
         check("operations", json!(["CREATE", "*"]), &[&others("[\"CREATE\",\"*\"]", "operations")]);
         check("apiGroups", json!(["a", "*"]), &[&others("[\"a\",\"*\"]", "API groups")]);
         check("apiVersions", json!(["a", "*"]), &[&others("[\"a\",\"*\"]", "API versions")]);
@@ -272,7 +274,8 @@ mod tests {
     /// Upstream's cases about where a webhook is and what it understands.
     #[test]
     fn places_and_versions_are_checked() {
-        let place = |client: Value, expected: &[&str]| check(|webhook| webhook["clientConfig"] = client.clone(), expected);
+        let place =
+            |client: Value, expected: &[&str]| check(|webhook| webhook["clientConfig"] = client.clone(), expected);
         let either = "clientConfig: Required value: exactly one of url or service is required";
         let service = |fields: Value| {
             let mut service = json!({"namespace": "ns", "name": "n"});
@@ -308,11 +311,13 @@ mod tests {
             let expected = format!("clientConfig.service.port: Invalid value: {port}: {why}");
             place(service(json!({ "port": port })), &[&expected]);
         }
-        let versions = |list: Value, expected: &[&str]| check(|w| w["admissionReviewVersions"] = list.clone(), expected);
+        let versions =
+            |list: Value, expected: &[&str]| check(|w| w["admissionReviewVersions"] = list.clone(), expected);
         versions(json!(["v1beta1", "invalid-version"]), &[]);
         let again = "admissionReviewVersions[2]: Invalid value: \"v1beta1\": duplicate version";
         versions(json!(["v1beta1", "v1", "v1beta1"]), &[again]);
-        let none = "admissionReviewVersions: Invalid value: [\"invalidVersion\"]: must include at least one of v1, v1beta1";
+        let none =
+            "admissionReviewVersions: Invalid value: [\"invalidVersion\"]: must include at least one of v1, v1beta1";
         let label = "admissionReviewVersions[0]: Invalid value: \"invalidVersion\": a DNS-1035 label must consist of lower case \
                      alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character \
                      (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";

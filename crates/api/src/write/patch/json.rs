@@ -115,7 +115,8 @@ impl Operation<'_> {
             return Ok(());
         }
         let shown = bounds::cut(path, STEP_MAX);
-        let missing = |what: &str| format!("replace operation does not apply: doc is missing {what}: {shown}: {MISSING}");
+        let missing =
+            |what: &str| format!("replace operation does not apply: doc is missing {what}: {shown}: {MISSING}");
         match find(document, path).ok_or_else(|| missing("path"))? {
             (Value::Array(items), key) => {
                 let at = index(&key, items.len()).map_err(|_| missing("key"))?;
@@ -199,7 +200,8 @@ fn unescaped(part: &str) -> String {
 fn number(key: &str) -> Result<i64, String> {
     key.parse().map_err(|error: std::num::ParseIntError| {
         use std::num::IntErrorKind::{NegOverflow, PosOverflow};
-        let why = if matches!(error.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" };
+        let why =
+            if matches!(error.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" };
         format!("strconv.Atoi: parsing {}: {why}", quote(&bounds::cut(key, STEP_MAX)))
     })
 }
@@ -369,8 +371,14 @@ mod tests {
         let moved = |from: &str, path: &str| json!({"op": "move", "from": from, "path": path});
         check(moved("/a/b/0", "/a/n"), whole(json!({"b": [2], "n": 1})));
         check(moved("/a/b/0", "/a/b/-"), list(json!([2, 1])));
-        check(moved("/a", "/a/b/0"), Err("move operation does not apply: doc is missing destination path: /a/b/0: missing value"));
-        check(moved("/a/x", "/y"), Err("error in move for path: 'x': Unable to remove nonexistent key: x: missing value"));
+        check(
+            moved("/a", "/a/b/0"),
+            Err("move operation does not apply: doc is missing destination path: /a/b/0: missing value"),
+        );
+        check(
+            moved("/a/x", "/y"),
+            Err("error in move for path: 'x': Unable to remove nonexistent key: x: missing value"),
+        );
         check(moved("/x/y", "/y"), Err("move operation does not apply: doc is missing from path: /x/y: missing value"));
         let unsaid = "move operation failed to decode from: operation, missing from field: missing value";
         check(json!({"op": "move", "path": "/a"}), Err(unsaid));
@@ -379,10 +387,15 @@ mod tests {
         check(copy("/a/b/0", "/a/b/-"), list(json!([1, 2, 1])));
         check(copy("/a/x", "/a/b"), list(Value::Null));
         check(copy("/x/y", "/y"), Err("copy operation does not apply: doc is missing from path: /x/y: missing value"));
-        check(copy("/a/n", "/x/y"), Err("copy operation does not apply: doc is missing destination path: /x/y: missing value"));
+        check(
+            copy("/a/n", "/x/y"),
+            Err("copy operation does not apply: doc is missing destination path: /x/y: missing value"),
+        );
 
         let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
-        for (path, value) in [("/a/b", json!([1, 2])), ("/a/n", Value::Null), ("/a/x", Value::Null), ("/a/b/-1", json!(2))] {
+        for (path, value) in
+            [("/a/b", json!([1, 2])), ("/a/n", Value::Null), ("/a/x", Value::Null), ("/a/b/-1", json!(2))]
+        {
             check(test(path, value), list(json!([1, 2])));
         }
         check(test("/a/b/0", json!(9)), Err("testing value /a/b/0 failed: test failed"));

@@ -13,9 +13,7 @@ use crate::tests::admission::Write;
 
 #[tokio::test]
 async fn variables_have_the_types_of_their_expressions() {
-    let spec = |variable: &str, expression: &str| {
-        json!({"variables": [{"name": "v", "expression": variable}], "validations": [{"expression": expression}]})
-    };
+    let spec = |variable: &str, expression: &str| json!({"variables": [{"name": "v", "expression": variable}], "validations": [{"expression": expression}]});
     for (variable, expression) in [
         ("object.metadata.name", "variables.v == 'web'"),
         ("true", "variables.v"),
@@ -79,7 +77,8 @@ async fn references_give_params_by_name_namespace_and_labels() {
         let spec = json!({"paramKind": {"apiVersion": "v1", "kind": kind},
             "auditAnnotations": [{"key": "seen", "valueExpression": value}]});
         let context = validating::context(spec, json!({"paramRef": reference}), params.to_vec()).await;
-        let writes = [Write::create("pods", pod(json!({}))), Write::create("nodes", json!({"metadata": {"name": "n"}}))];
+        let writes =
+            [Write::create("pods", pod(json!({}))), Write::create("nodes", json!({"metadata": {"name": "n"}}))];
         for (write, expected) in writes.into_iter().zip(expected) {
             let (done, told) = write.heard(&context, &VALIDATING, false).await;
             let seen = told.into_iter().map(|(_, value)| value).collect::<Vec<_>>().join("; ");
@@ -121,12 +120,13 @@ async fn references_give_params_by_name_namespace_and_labels() {
 /// Values of one key are joined, each of them once; one that fails refuses the write whatever the binding wants done.
 #[tokio::test]
 async fn annotations_of_several_bindings_are_joined() {
-    let maps = ["one", "two", "three"].map(|name| ("configmaps", json!({"metadata": {"name": name, "namespace": "ns"}})));
+    let maps =
+        ["one", "two", "three"].map(|name| ("configmaps", json!({"metadata": {"name": name, "namespace": "ns"}})));
     let spec = |failing: &str| {
         json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "failurePolicy": failing, "auditAnnotations": [
             {"key": "example-key", "valueExpression": "params.metadata.name == 'two' ? 'special-value' : ' normal-value '"},
             {"key": "excluded-key", "valueExpression": "null"},
-            {"key": "error-key", "valueExpression": "params.missing"}]})
+            {"key": "error-key", "valueExpression": "string(params.missing)"}]})
     };
     let bound = |name: &str| json!({"paramRef": {"name": name}, "validationActions": ["Audit"]});
     let heard = async |failing: &str| {
@@ -139,7 +139,10 @@ async fn annotations_of_several_bindings_are_joined() {
         done.err().map(|error| error.message).unwrap_or_default()
     };
     let refused = heard("Fail").await;
-    assert!(refused.ends_with("expression 'params.missing' resulted in error: no such key: missing"), "{refused}");
+    assert!(
+        refused.ends_with("expression 'string(params.missing)' resulted in error: no such key: missing"),
+        "{refused}"
+    );
     assert_eq!(heard("Ignore").await, "");
 }
 
@@ -204,18 +207,45 @@ async fn patches_move_copy_and_replace() {
         mutating::check(&[patch(&format!("[{operations}]"))], json!({}), path, expected).await;
     };
     let (labels, containers) = ("/metadata/labels", "/spec/template/spec/containers");
-    check("JSONPatch{op: 'copy', from: '/metadata/labels/app', path: '/metadata/labels/y'}", labels, json!({"app": "web", "y": "web"})).await;
-    check("JSONPatch{op: 'move', from: '/metadata/labels/app', path: '/metadata/labels/y'}", labels, json!({"y": "web"})).await;
-    check("JSONPatch{op: 'replace', path: '/metadata/labels/x', value: '2'}", labels, json!({"app": "web", "x": "2"})).await;
+    check(
+        "JSONPatch{op: 'copy', from: '/metadata/labels/app', path: '/metadata/labels/y'}",
+        labels,
+        json!({"app": "web", "y": "web"}),
+    )
+    .await;
+    check(
+        "JSONPatch{op: 'move', from: '/metadata/labels/app', path: '/metadata/labels/y'}",
+        labels,
+        json!({"y": "web"}),
+    )
+    .await;
+    check("JSONPatch{op: 'replace', path: '/metadata/labels/x', value: '2'}", labels, json!({"app": "web", "x": "2"}))
+        .await;
     check("JSONPatch{op: 'add', path: '/metadata/labels', value: {'y': '2'}}", labels, json!({"y": "2"})).await;
     check("JSONPatch{op: 'remove', path: '/metadata/labels/app'}", "/metadata/labels/app", Value::Null).await;
-    let name = |at: u8| format!("{containers}/{at}/name");
-    check(&format!("JSONPatch{{op: 'copy', from: '{containers}/0', path: '{containers}/-'}}"), &name(1), json!("a")).await;
-    check(&format!("JSONPatch{{op: 'add', path: '{containers}/0', value: {{'name': 'x'}}}}"), &name(0), json!("x")).await;
-    check(&format!("JSONPatch{{op: 'replace', path: '{containers}/-1', value: {{'name': 'x'}}}}"), &name(0), json!("x")).await;
-    check("JSONPatch{op: 'replace', path: '/spec/replicas', value: request.kind.kind == 'Deployment' ? 10 : 0}", "/spec/replicas", json!(10)).await;
+    let names = async |operation: &str, expected: Value| {
+        let mutation = patch(&format!("[JSONPatch{{{operation}}}]"));
+        let context = mutating::context(vec![mutating::policy("p", &[mutation], &json!({}))], json!({})).await;
+        let made = mutating::write(deployment()).through(&context, &MUTATING).await.expect("let through");
+        let containers = made["spec"]["template"]["spec"]["containers"].as_array().expect("a list");
+        assert_eq!(containers.iter().map(|one| one["name"].clone()).collect::<Value>(), expected, "{operation}");
+    };
+    names(&format!("op: 'copy', from: '{containers}/0', path: '{containers}/-'"), json!(["a", "a"])).await;
+    names(&format!("op: 'add', path: '{containers}/0', value: {{'name': 'x'}}"), json!(["x", "a"])).await;
+    names(&format!("op: 'replace', path: '{containers}/-1', value: {{'name': 'x'}}"), json!(["x"])).await;
+    check(
+        "JSONPatch{op: 'replace', path: '/spec/replicas', value: request.resource.resource == 'deployments' ? 10 : 0}",
+        "/spec/replicas",
+        json!(10),
+    )
+    .await;
     // The names of types are not held against the place that a patch writes to.
-    check("JSONPatch{op: 'add', path: '/spec/strategy', value: Object.invalid{type: 'Recreate'}}", "/spec/strategy/type", json!("Recreate")).await;
+    check(
+        "JSONPatch{op: 'add', path: '/spec/strategy', value: Object.invalid{type: 'Recreate'}}",
+        "/spec/strategy/type",
+        json!("Recreate"),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -285,7 +315,9 @@ async fn what_policies_do_is_counted() {
         )
     };
     let condition = |name: &str| {
-        format!("apiserver_admission_match_condition_evaluation_{name}{{kind=\"policy\",name=\"p\",operation=\"CREATE\",type=\"validate\"}} 1")
+        format!(
+            "apiserver_admission_match_condition_evaluation_{name}{{kind=\"policy\",name=\"p\",operation=\"CREATE\",type=\"validate\"}} 1"
+        )
     };
     let seconds = condition("seconds_count");
     let expected = [
@@ -301,7 +333,8 @@ async fn what_policies_do_is_counted() {
     let expected = [condition("errors_total"), seconds, check("deny", "invalid_error")];
     assert_eq!(counted("Fail", json!(["Deny"]), "object.missing == 1").await, expected);
 
-    let mutations = [apply("Object{spec: Object.spec{replicas: 2}}"), patch("missing"), apply("Object{spec: object.missing}")];
+    let mutations =
+        [apply("Object{spec: Object.spec{replicas: 2}}"), patch("missing"), apply("Object{spec: object.missing}")];
     let context = mutating::context(vec![mutating::policy("p", &mutations, &json!({}))], json!({})).await;
     let _ = mutating::write(deployment()).through(&context, &MUTATING).await;
     let page = context.policies.metrics.render();

@@ -74,12 +74,7 @@ impl Counts {
     }
 
     /// The match conditions of a webhook or policy, if it has any, were evaluated.
-    pub(crate) fn conditions(
-        &self,
-        (kind, sort, name): (&str, &str, &str),
-        operation: Operation,
-        cost: Option<Cost>,
-    ) {
+    pub(crate) fn conditions(&self, (kind, sort, name): (&str, &str, &str), operation: Operation, cost: Option<Cost>) {
         let Some(cost) = cost else { return };
         let labels = [("kind", kind), ("name", name), ("operation", operation.name()), ("type", sort)];
         if cost.errors > 0 {

@@ -117,13 +117,7 @@ impl Said<'_> {
     }
 
     /// Does what the binding wants done about a denial.
-    fn deny(
-        &self,
-        attributes: &mut Attributes<'_>,
-        index: usize,
-        denial: Denial,
-        took: Duration,
-    ) -> Option<Refusal> {
+    fn deny(&self, attributes: &mut Attributes<'_>, index: usize, denial: Denial, took: Duration) -> Option<Refusal> {
         let actions = &self.binding.actions;
         actions.iter().for_each(|action| self.count(&denial.message, &action.to_lowercase(), took));
         let (policy, binding, message) = (&self.policy.name, &self.binding.name, &denial.message);

@@ -162,12 +162,18 @@ async fn conditions_decide_together() {
             Err(why) if why.ends_with("this server asks no webhooks") => Ok(true),
             Err(why) => Err(why),
         };
-        assert_eq!(found, expected.map_err(|why| format!("pods \"x\" is forbidden: {why}")), "{conditions:?} {policy:?}");
+        assert_eq!(
+            found,
+            expected.map_err(|why| format!("pods \"x\" is forbidden: {why}")),
+            "{conditions:?} {policy:?}"
+        );
     };
     check(&[], None, Ok(true)).await;
     check(&["true"], None, Ok(true)).await;
     check(&["true", "oldObject == null"], None, Ok(true)).await;
-    for some_false in [&["false"][..], &["false", "false"], &["false", "true"], &["true", "false"], &["true", "false", "true"]] {
+    for some_false in
+        [&["false"][..], &["false", "false"], &["false", "true"], &["true", "false"], &["true", "false", "true"]]
+    {
         check(some_false, None, Ok(false)).await;
     }
     check(&["true", WRONG, "false", "true", WRONG], None, Ok(false)).await;

@@ -18,20 +18,29 @@ fn moods() -> [(&'static str, Mood); 6] {
         json!({"allowed": true})
     }
     [
-        ("addlabel", Mood::Saying(|request| match request["object"]["metadata"]["labels"]["a"].is_null() {
-            true => set_label("a", "true"),
-            false => allowed(),
-        })),
-        ("conditionaladdlabel", Mood::Saying(|request| match request["object"]["metadata"]["labels"]["a"].is_null() {
-            true => allowed(),
-            false => set_label("b", "true"),
-        })),
+        (
+            "addlabel",
+            Mood::Saying(|request| match request["object"]["metadata"]["labels"]["a"].is_null() {
+                true => set_label("a", "true"),
+                false => allowed(),
+            }),
+        ),
+        (
+            "conditionaladdlabel",
+            Mood::Saying(|request| match request["object"]["metadata"]["labels"]["a"].is_null() {
+                true => allowed(),
+                false => set_label("b", "true"),
+            }),
+        ),
         ("settrue", Mood::Saying(|_| set_label("fight", "true"))),
         ("setfalse", Mood::Saying(|_| set_label("fight", "false"))),
-        ("setpriority", Mood::Saying(|request| match request["object"]["spec"]["priorityClassName"] == "high-priority" {
-            true => allowed(),
-            false => set_class("high-priority"),
-        })),
+        (
+            "setpriority",
+            Mood::Saying(|request| match request["object"]["spec"]["priorityClassName"] == "high-priority" {
+                true => allowed(),
+                false => set_class("high-priority"),
+            }),
+        ),
         ("setinvalidpriority", Mood::Saying(|_| set_class("invalid"))),
     ]
 }
@@ -59,7 +68,11 @@ async fn plugins_and_webhooks_see_what_the_others_made() {
         let (code, made) = scene.talk.say("+root", &format!("POST {PODS}?dryRun=All"), pod).await;
         match expected {
             Ok(expected) => {
-                assert_eq!(json!([made["metadata"]["labels"], made["spec"]["priority"]]), expected, "{webhooks:?}: {made}");
+                assert_eq!(
+                    json!([made["metadata"]["labels"], made["spec"]["priority"]]),
+                    expected,
+                    "{webhooks:?}: {made}"
+                );
             }
             Err(why) => assert!(code >= 400 && made["message"].to_string().contains(why), "{made}"),
         }
@@ -68,7 +81,8 @@ async fn plugins_and_webhooks_see_what_the_others_made() {
         scene.talk.0.objects().caught_up().await.unwrap();
     };
     let (again, once) = (json!({"reinvocationPolicy": "IfNeeded"}), json!({"reinvocationPolicy": "Never"}));
-    let both = |first: &'static str, second: &'static str, fields: &Value| [(first, fields.clone()), (second, fields.clone())];
+    let both =
+        |first: &'static str, second: &'static str, fields: &Value| [(first, fields.clone()), (second, fields.clone())];
     let labels = |labels: Value| Ok(json!([labels, 1]));
     check(&[("noop", again.clone())], labels(json!({"x": "true"})), "/noop").await;
     check(&[("addlabel", again.clone())], labels(json!({"x": "true", "a": "true"})), "/addlabel").await;
@@ -96,7 +110,8 @@ async fn plugins_and_webhooks_see_what_the_others_made() {
 async fn webhooks_have_no_more_time_than_the_request() {
     let scene = Scene::start().await;
     for sort in ["mutating", "validating"] {
-        let webhook = |name: &str, seconds: u8| scene.webhook(&format!("{name}-{sort}"), json!({"timeoutSeconds": seconds}));
+        let webhook =
+            |name: &str, seconds: u8| scene.webhook(&format!("{name}-{sort}"), json!({"timeoutSeconds": seconds}));
         scene.configure(sort, sort, &[webhook("long", 20), webhook("short", 5)]).await;
     }
     let asked = async |given: &str| {

@@ -31,7 +31,10 @@ fn moods() -> [(&'static str, Mood); 9] {
         ("disallowReason", Mood::Saying(|_| json!({"status": {"message": "you shall not pass", "code": 403}}))),
         ("allow", Mood::Saying(|_| json!({"allowed": true, "auditAnnotations": {"key1": "value1"}}))),
         ("nilResponse", Mood::Lying(|_| json!({}))),
-        ("invalidAnnotation", Mood::Saying(|_| json!({"allowed": true, "auditAnnotations": {"invalid*key": "value1"}}))),
+        (
+            "invalidAnnotation",
+            Mood::Saying(|_| json!({"allowed": true, "auditAnnotations": {"invalid*key": "value1"}})),
+        ),
         ("removeLabel", Mood::Saying(remove)),
         (
             "addLabel",
@@ -40,9 +43,9 @@ fn moods() -> [(&'static str, Mood); 9] {
         // Its patch is `[{"op": "add", "CORRUPTED_KEY":}]`.
         (
             "invalidMutation",
-            Mood::Saying(|_| {
-                json!({"allowed": true, "patchType": "JSONPatch", "patch": "W3sib3AiOiAiYWRkIiwgIkNPUlJVUFRFRF9LRVkiOn1d"})
-            }),
+            Mood::Saying(
+                |_| json!({"allowed": true, "patchType": "JSONPatch", "patch": "W3sib3AiOiAiYWRkIiwgIkNPUlJVUFRFRF9LRVkiOn1d"}),
+            ),
         ),
     ]
 }
@@ -68,10 +71,13 @@ async fn run(hook: &Hook, sort: &str, given: &[Given<'_>], dry: bool, more: &Val
     let store = objects::store(Vec::new()).await;
     let asking = Arc::new(outbound::webhook::Webhooks::new(&store, Routing::default()));
     let webhooks = Webhooks::new(asking, Shown::default());
-    webhooks.object_changed(&format!("{sort}webhookconfigurations"), "test-webhooks", Some(&json!({ "webhooks": all })));
+    webhooks.object_changed(
+        &format!("{sort}webhookconfigurations"),
+        "test-webhooks",
+        Some(&json!({ "webhooks": all })),
+    );
     let namespace = json!({"metadata": {"name": "webhook-test", "labels": {"runlevel": "0"}}});
-    let context =
-        Context { webhooks: Arc::new(webhooks), ..admission::context(vec![("namespaces", namespace)]).await };
+    let context = Context { webhooks: Arc::new(webhooks), ..admission::context(vec![("namespaces", namespace)]).await };
     let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-pod",
         "namespace": "webhook-test", "labels": {"pod.name": "my-pod"}}});
     let old = object.clone();
@@ -100,13 +106,16 @@ fn patch(index: usize, name: &str, patch: &str) -> String {
     format!("patch.webhook.admission.k8s.io/round_0_index_{index}={said}")
 }
 
-fn assert_outcome<T: std::fmt::Debug>(found: Result<T, (u16, String)>, expected: Result<T, (u16, &str)>, about: &str)
-where
-    T: PartialEq,
-{
+fn assert_outcome<T: std::fmt::Debug + PartialEq>(
+    found: Result<T, (u16, String)>,
+    expected: Result<T, (u16, &str)>,
+    about: &str,
+) {
     match (found, expected) {
         (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{about}"),
-        (Err((code, why)), Err((wanted, part))) => assert!(code == wanted && why.contains(part), "{about}: {code} {why}"),
+        (Err((code, why)), Err((wanted, part))) => {
+            assert!(code == wanted && why.contains(part), "{about}: {code} {why}")
+        }
         (found, _) => panic!("{about}: {found:?}"),
     }
 }
