@@ -202,7 +202,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         optional: options.admission.optional,
         toleration_seconds: options.toleration_seconds,
         charges: Charges::new(options.admission.quota),
-        policies,
+        policies: policies.clone(),
         webhooks: hooks.clone(),
         features: options.features,
     };
@@ -301,6 +301,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let server = Server::new(router);
     server.add_metrics(move || options.features.metrics());
     server.add_metrics(move || hooks.metrics.render());
+    server.add_metrics(move || policies.metrics.render());
     server.add_metrics(move || plugins.render());
     server.add_metrics(move || identified.render());
     server.add_metrics(move || modes.render());

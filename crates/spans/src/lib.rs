@@ -142,6 +142,11 @@ impl Span {
         self.context().sampled.then(|| self.0.below(name.into(), Side::Internal))
     }
 
+    /// Work that belongs to the span and waits for nothing.
+    pub fn over<T>(&self, work: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self.0.clone(), work)
+    }
+
     /// The work that belongs to the span: [`child`], [`part`] and [`event`] find it there.
     pub fn around<W: Future>(&self, work: W) -> impl Future<Output = W::Output> + use<W> {
         CURRENT.scope(self.0.clone(), work)
@@ -209,6 +214,11 @@ pub fn set<A: Into<Attribute>>(name: &'static str, value: impl FnOnce() -> A) {
 /// A point in time in the work on the current span.
 pub fn event(name: &'static str) {
     event_with(name, || []);
+}
+
+/// Says what was wrong with the work on the current span, as OpenTelemetry does.
+pub fn error(why: &str) {
+    event_with("exception", || [("exception.message", why.into())]);
 }
 
 /// An event, and what is to be said about it.

@@ -12,7 +12,7 @@ mod embedded;
 mod field_path;
 pub mod formats;
 mod head;
-mod json_path;
+pub(crate) mod json_path;
 mod list_types;
 mod pattern;
 mod rules;

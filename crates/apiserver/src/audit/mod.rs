@@ -36,7 +36,7 @@ use metrics::Metrics;
 use output::Output;
 use policy::{Level, Policy};
 use sink::{Mode, Sink, Truncation};
-pub use trail::Trail;
+pub use trail::{Trail, structure};
 
 /// By which a request is found in the log, and which it may bring with it.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");

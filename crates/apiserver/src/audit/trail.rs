@@ -197,6 +197,21 @@ impl Trail {
     }
 }
 
+/// A structure as an annotation has it, in Go's text: its fields stand in this order.
+pub fn structure<'f>(fields: impl IntoIterator<Item = (&'f str, Value)>) -> String {
+    let mut text = vec![b'{'];
+    for (name, value) in fields {
+        if text.len() > 1 {
+            text.push(b',');
+        }
+        Value::from(name).append_to(&mut text);
+        text.push(b':');
+        value.append_to(&mut text);
+    }
+    text.push(b'}');
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 impl Course {
     /// Keeps the text of an object, unless it is too large, which is said.
     fn keep(&mut self, place: impl FnOnce(&mut Course) -> &mut Option<Vec<u8>>, text: Vec<u8>) {

@@ -6,8 +6,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use api::status::StatusError;
-use clock::Instant;
+use api::{custom::formats::go_duration, rules::url::query_pairs, status::StatusError, validation::field::quote};
+use clock::{Duration, Instant};
 use futures::FutureExt;
 use http::{Method, Request, header, request::Parts};
 use listener::Answering;
@@ -106,6 +106,23 @@ struct Found {
     flow: OnceLock<Arc<Flow>>,
 }
 
+/// The time that the client gives the request. None, and one of zero, is the server's own.
+fn given(query: &str, most: Duration) -> Result<Duration, StatusError> {
+    let Some((_, text)) = query_pairs(query).find(|(key, _)| key == "timeout").filter(|(_, text)| !text.is_empty())
+    else {
+        return Ok(most);
+    };
+    let wrong = || {
+        let number = text.trim_start_matches(['-', '+']);
+        let bare = number.starts_with(|c: char| c.is_ascii_digit()) && number.parse::<f64>().is_ok();
+        let why = if bare { "missing unit in duration" } else { "invalid duration" };
+        StatusError::bad_request(format!("invalid timeout specified in the request URL - time: {why} {}", quote(&text)))
+    };
+    let nanos = go_duration(&text).ok_or_else(wrong)?;
+    let given = u64::try_from(nanos).map(Duration::from_nanos).unwrap_or_default();
+    Ok(if given.is_zero() { most } else { given.min(most) })
+}
+
 /// Applies the deadline.
 async fn limited(
     router: &Router,
@@ -117,12 +134,14 @@ async fn limited(
     let long_running = info.long_running();
     // Callers inside this process bound themselves, and must not starve behind clients.
     let internal = parts.extensions.get::<Arc<User>>().is_some();
+    let timeout = given(parts.uri.query().unwrap_or(""), router.state.limits.request_timeout);
     // The state of a whole request is some kilobytes: every layer above would move them, so they move one pointer.
     let work = Box::pin(authenticated(router, parts, body, info, found));
     if long_running {
         return work.await;
     }
-    let timeout = router.state.limits.request_timeout;
+    let timeout = timeout?;
+    timing::ends(Instant::now() + timeout);
     let gate = (!internal).then(|| router.large.clone());
     match clock::timeout(timeout, large::guarded(gate, work)).await {
         Ok(result) => result,

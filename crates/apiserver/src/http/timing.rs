@@ -1,12 +1,12 @@
-//! The part of a request's time that was not this server's own doing: the wait for seats and the answers of webhooks; and whether the server
-//! broke the request off in its own defence. Code that waits or asks says so here, wherever on the way of a request it stands.
+//! The part of a request's time that was not this server's own doing: the wait for seats and the answers of webhooks; when its time is over;
+//! and whether the server broke the request off in its own defence. Code that waits or asks says so here, wherever on the way of a request it stands.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use clock::Duration;
+use clock::{Duration, Instant};
 
 tokio::task_local! {
     static TIMING: Arc<Timing>;
@@ -20,6 +20,7 @@ pub struct Timing {
     changed: AtomicU64,
     /// Validating ones at once: the slowest counts.
     judged: AtomicU64,
+    end: OnceLock<Instant>,
     broken_off: AtomicBool,
 }
 
@@ -65,6 +66,18 @@ pub fn judged(time: Duration) {
     note(|timing| timing.judged.fetch_max(time.as_micros() as u64, Ordering::Relaxed));
 }
 
+/// The request is answered by then, in one way or another.
+pub fn ends(at: Instant) {
+    note(|timing| _ = timing.end.set(at));
+}
+
+/// The seconds that the request has left, of which a part counts as a whole one; `None` where nothing ends it.
+pub fn left() -> Option<u64> {
+    let end = TIMING.try_with(|timing| timing.end.get().copied()).ok().flatten()?;
+    let left = end.saturating_duration_since(Instant::now());
+    Some(left.as_millis().div_ceil(1000).max(1) as u64)
+}
+
 /// The server had no room or no time for the request.
 pub fn broken_off() {
     note(Timing::break_off);
@@ -87,6 +100,11 @@ mod tests {
         })
         .await;
         assert_eq!(timing.of_others(), seconds(11));
+        let left_of = |time| of(Arc::default(), async move { (left(), ends(Instant::now() + time), left()).2 });
+        assert_eq!(
+            (left(), left_of(seconds(0)).await, left_of(Duration::from_millis(1500)).await),
+            (None, Some(1), Some(2))
+        );
         assert!(!timing.is_broken_off());
         of(timing.clone(), async { broken_off() }).await;
         assert!(timing.is_broken_off());

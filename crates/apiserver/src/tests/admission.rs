@@ -109,10 +109,26 @@ impl Write {
     }
 
     /// Runs one plugin: what becomes of the write, and the annotations for an audit log in either case.
-    pub async fn noted(self, context: &Context, plugin: &Plugin) -> (Result<Told, StatusError>, Vec<(String, String)>) {
+    pub async fn noted(
+        self,
+        context: &Context,
+        plugin: &Plugin,
+        dry: bool,
+    ) -> (Result<Told, StatusError>, Vec<(String, String)>) {
         let trail = Trail::for_tests(Level::Request);
-        let outcome = self.run_on(context, plugin, Run::Once, &trail).await;
+        let outcome = self.run_on(context, plugin, if dry { Run::Dry } else { Run::Once }, &trail).await;
         (outcome, trail.annotations())
+    }
+
+    /// The same with the object alone.
+    pub async fn heard(
+        self,
+        context: &Context,
+        plugin: &Plugin,
+        dry: bool,
+    ) -> (Result<Value, StatusError>, Vec<(String, String)>) {
+        let (outcome, annotations) = self.noted(context, plugin, dry).await;
+        (outcome.map(|told| told.object), annotations)
     }
 
     async fn run(self, context: &Context, plugin: &Plugin, run: Run) -> Result<Told, StatusError> {

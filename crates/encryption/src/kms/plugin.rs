@@ -9,6 +9,7 @@ use std::{fmt, sync::Arc};
 use clock::{Duration, Instant, Timestamp};
 use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
+use spans::{Span, event};
 
 use crate::{
     cipher::{Cipher, Sort},
@@ -70,11 +71,32 @@ fn rfc3339(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Says of the current span how a step ended.
+fn told<T, E: AsRef<str>>(ended: Result<T, E>, done: &'static str, failed: &'static str) -> Result<T, E> {
+    match &ended {
+        Ok(_) => event(done),
+        Err(why) => {
+            event(failed);
+            spans::error(why.as_ref());
+        }
+    }
+    ended
+}
+
+fn over<T>(span: Option<&Span>, work: impl FnOnce() -> T) -> T {
+    match span {
+        None => work(),
+        Some(span) => span.over(work),
+    }
+}
+
 /// A value whose seed nobody asked the plugin for yet.
 #[derive(Debug)]
 pub struct Locked {
     plugin: Arc<Plugin>,
-    envelope: Envelope,
+    envelope: Box<Envelope>,
+    /// The span of its reading.
+    span: Option<Span>,
     /// Another provider writes now.
     stale: bool,
 }
@@ -86,11 +108,18 @@ impl Locked {
     }
 
     /// Asks the plugin for the seed and opens the value. The error is in upstream's words.
-    pub async fn open(self, path: &str) -> Result<Opened, String> {
-        let Envelope { data, source, wrapped } = self.envelope;
+    pub async fn open(mut self, path: &str) -> Result<Opened, String> {
+        let span = self.span.take();
+        spans::within(span, || self.asked(path)).await
+    }
+
+    async fn asked(self, path: &str) -> Result<Opened, String> {
+        let Envelope { data, source, wrapped } = *self.envelope;
+        event("About to decrypt DEK using remote service");
         let question = self.plugin.service.decrypt(clock::uuid(), wrapped.clone());
         let plain = self.plugin.figures.call("/v2.KeyManagementService/Decrypt", question).await;
-        let plain = plain.map_err(|failure| format!("failed to decrypt DEK, error: {}", failure.words))?;
+        let plain = told(plain.map_err(|failure| failure.words), "DEK decryption succeeded", "DEK decryption failed");
+        let plain = plain.map_err(|why| format!("failed to decrypt DEK, error: {why}"))?;
         let cipher: Arc<dyn Cipher> = match source {
             Source::Seed => Arc::new(Seed::new(&plain)?),
             Source::Key => {
@@ -120,8 +149,20 @@ impl Plugin {
         &self.name
     }
 
+    /// The span of a value's way, which has upstream's name.
+    fn span(&self, name: &'static str) -> Option<Span> {
+        let mut span = spans::part(name)?;
+        span.set("transformer.provider.name", &*self.name);
+        Some(span)
+    }
+
     /// The value in its envelope.
     pub fn seal(&self, path: &str, value: &[u8]) -> Result<Vec<u8>, String> {
+        let span = self.span("TransformToStorage with envelopeTransformer");
+        over(span.as_ref(), || self.sealed(path, value))
+    }
+
+    fn sealed(&self, path: &str, value: &[u8]) -> Result<Vec<u8>, String> {
         let writing = self.writing.read();
         let Some(writing) = &*writing else {
             return Err(format!("KMS plugin {:?} was not reached since the server started", self.name));
@@ -134,22 +175,36 @@ impl Plugin {
                 rfc3339(clock::now())
             ));
         }
+        event("About to encrypt data using DEK");
+        let data = writing.seed.seal(path, value);
+        event("Data encryption succeeded");
         self.figures.used(&writing.key_hash, Way::ToStorage);
-        Ok(Envelope::encode(writing.seed.seal(path, value), Source::Seed, &writing.wrapped))
+        event("About to encode encrypted object");
+        let encoded = Envelope::encode(data, Source::Seed, &writing.wrapped);
+        event("Encoded encrypted object");
+        Ok(encoded)
     }
 
     /// The value in an envelope; `Ok(Err(…))` where the plugin has to be asked first.
     pub fn open(self: &Arc<Self>, path: &str, data: &[u8]) -> Result<Result<Opened, Locked>, String> {
-        let envelope = Envelope::decode(data)?;
-        let known = self.known.lock().get(&(envelope.source, envelope.wrapped.clone()));
-        match known {
-            Some(cipher) => self.opened(path, &*cipher, &envelope).map(Ok),
-            None => Ok(Err(Locked { plugin: self.clone(), envelope, stale: false })),
-        }
+        let span = self.span("TransformFromStorage with envelopeTransformer");
+        let opened = over(span.as_ref(), || {
+            event("About to decode encrypted object");
+            let envelope = Envelope::decode(data);
+            let envelope = told(envelope, "Decoded encrypted object", "Decoding encrypted object failed")?;
+            let known = self.known.lock().get(&(envelope.source, envelope.wrapped.clone()));
+            match known {
+                Some(cipher) => self.opened(path, &*cipher, &envelope).map(Ok),
+                None => Ok(Err(envelope)),
+            }
+        })?;
+        Ok(opened.map_err(|envelope| Locked { plugin: self.clone(), envelope: envelope.into(), span, stale: false }))
     }
 
     fn opened(&self, path: &str, cipher: &dyn Cipher, envelope: &Envelope) -> Result<Opened, String> {
-        let value = cipher.open(path, &envelope.data)?;
+        event("About to decrypt data using DEK");
+        let value = cipher.open(path, &envelope.data);
+        let value = told(value, "Data decryption succeeded", "Data decryption failed")?;
         let key_id = &envelope.wrapped.key_id;
         self.figures.used(&hash_of(key_id), Way::FromStorage);
         let current = self.writing.read().as_ref().is_some_and(|writing| writing.wrapped.key_id == *key_id);

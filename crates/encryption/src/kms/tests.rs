@@ -171,6 +171,40 @@ fn key(name: &str) -> String {
     format!("/registry/secrets/default/{name}")
 }
 
+/// Upstream's spans and events, of which only those of a server that does not know the seed yet ask the plugin.
+#[tokio::test]
+async fn values_on_their_way_are_parts_of_a_request() {
+    let bench = Bench::with(PLUGIN).await;
+    let (tracer, mut sent) = spans::Tracer::new(1_000_000);
+    let served = tracer.serve("GET".into(), None, false);
+    let parts = |sent: &mut tokio::sync::mpsc::Receiver<spans::Facts>| {
+        let part = sent.try_recv().unwrap();
+        assert_eq!(part.parent, Some(served.context().span));
+        assert_eq!(part.attributes, [("transformer.provider.name", "plugin".into())]);
+        let events: Vec<&str> = part.events.iter().map(|event| event.name).collect();
+        format!("{}: {}", part.name.split(' ').next().unwrap(), events.join(", "))
+    };
+    served.around(bench.put("a")).await.unwrap();
+    let encrypted = "TransformToStorage: About to encrypt data using DEK, Data encryption succeeded, About to encode encrypted \
+                     object, Encoded encrypted object";
+    assert_eq!(parts(&mut sent), encrypted);
+    served.around(bench.get("a")).await.unwrap();
+    let decoded = "TransformFromStorage: About to decode encrypted object, Decoded encrypted object";
+    let decrypted = "About to decrypt data using DEK, Data decryption succeeded";
+    assert_eq!(parts(&mut sent), format!("{decoded}, {decrypted}"));
+    let bench = bench.restarted().await;
+    bench.fake.change(|mood| mood.away = true);
+    served.around(bench.get("a")).await.unwrap_err();
+    let asked = "About to decrypt DEK using remote service";
+    assert_eq!(parts(&mut sent), format!("{decoded}, {asked}, DEK decryption failed, exception"));
+    bench.fake.change(|mood| mood.away = false);
+    served.around(bench.get("a")).await.unwrap();
+    assert_eq!(parts(&mut sent), format!("{decoded}, {asked}, DEK decryption succeeded, {decrypted}"));
+    // Work that no request is waiting for is told of nowhere.
+    bench.get("a").await.unwrap();
+    assert!(sent.try_recv().is_err());
+}
+
 #[tokio::test]
 async fn what_others_wrote_is_read_and_only_at_its_place() {
     let bench = Bench::with(PLUGIN).await;

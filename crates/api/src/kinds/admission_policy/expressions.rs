@@ -13,7 +13,7 @@ use crate::validation::object_meta::invalid;
 const MOST_CONDITIONS: usize = 64;
 const MOST_ANNOTATIONS: usize = 20;
 const LONGEST_ANNOTATION: usize = 5 * 1024;
-const REASONS: [&str; 4] = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
 pub(super) fn validate(policy: &ValidatingAdmissionPolicy, path: &Path) -> Errors {
     let Some(spec) = &policy.spec else { return Errors::new() };

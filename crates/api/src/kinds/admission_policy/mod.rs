@@ -5,6 +5,7 @@ pub(crate) mod expressions;
 mod mutating;
 mod mutations;
 pub mod stable;
+mod status;
 pub(crate) mod validation;
 
 use json::Value;
@@ -45,6 +46,7 @@ pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
         default_match!(spec.match_constraints.as_mut());
     }),
     validate: Some(validation::policy),
+    validate_status: Some(status::validate),
     columns: &[
         name(),
         int(

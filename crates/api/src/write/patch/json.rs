@@ -1,13 +1,13 @@
-//! JSON patch, RFC 6902: a list of operations, all or none.
+//! JSON patch, RFC 6902: a list of operations, all or none. Where the RFC and upstream's library differ, this is the library: a
+//! field that is replaced need not be there, indices below zero count from the end, a value that is left out is null.
+//! Upstream counterpart: gopkg.in/evanphx/json-patch.v4, whose errors are those of the operations here.
 
-use json_patch::jsonptr::{Pointer, index::Index};
-use json_patch::{AddOperation, PatchOperation};
+use ::json::Value;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{StatusCause, StatusDetails};
-use serde::Deserialize;
-use serde_json::Value;
 
 use crate::codec::bounds::{self, DEPTH_MAX, STEP_MAX, TOO_DEEP};
 use crate::status::StatusError;
+use crate::validation::field::quote;
 
 /// Upstream's limits: operations, and the bytes that all `copy` operations together add.
 const MAX_OPERATIONS: usize = 10_000;
@@ -17,40 +17,33 @@ const MAX_COPY_BYTES: usize = 3 * 1024 * 1024;
 /// items one by one off the front of a list stays within it.
 const MAX_STEPS: usize = 100_000_000;
 
-/// Carries out the operations on `current`. The library that does so has a tree of its own.
-pub fn apply(current: json::Value, patch: &json::Value) -> Result<json::Value, StatusError> {
-    let count = patch.as_array().map_or(0, Vec::len);
-    if count > MAX_OPERATIONS {
+const MISSING: &str = "missing value";
+const FAILED_TEST: &str = "test failed";
+
+/// Carries out the operations on `current`.
+pub fn apply(mut current: Value, patch: &Value) -> Result<Value, StatusError> {
+    let operations = patch.as_array().map(Vec::as_slice).unwrap_or_default();
+    if operations.len() > MAX_OPERATIONS {
         return Err(StatusError::too_large(format!(
-            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {count}"
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
         )));
     }
-    let operations = Vec::<PatchOperation>::deserialize(patch)
-        .map_err(|e| StatusError::bad_request(format!("error decoding patch: {e}")))?;
-    let mut current = Value::from(current);
+    if !operations.iter().all(Value::is_object) {
+        let why = "an operation is no object of Go type jsonpatch.Operation";
+        return Err(StatusError::bad_request(format!("error decoding patch: json: cannot unmarshal: {why}")));
+    }
     let mut account = Account { copied: 0, steps: MAX_STEPS };
-    for (at, mut operation) in operations.into_iter().enumerate() {
-        account.charge(&current, &operation).map_err(|why| refused(at, operation.path(), &why))?;
-        add_for_replace(&current, &mut operation);
-        json_patch::patch_unsafe(&mut current, std::slice::from_ref(&operation))
-            .map_err(|error| refused(at, &error.path, &reason(&operation, &error)))?;
+    for fields in operations {
+        let operation = Operation { fields, kind: fields["op"].as_str().unwrap_or("unknown") };
+        operation.carry_out(&mut current, &mut account).map_err(|why| refused(&operation, &why))?;
     }
-    Ok(current.into())
-}
-
-/// A field that is to be replaced need not be there, as upstream's library has it.
-fn add_for_replace(current: &Value, operation: &mut PatchOperation) {
-    let PatchOperation::Replace(replace) = operation else { return };
-    let parent = replace.path.split_back().and_then(|(parent, _)| current.pointer(parent.as_str()));
-    if parent.is_some_and(Value::is_object) {
-        let (path, value) = (replace.path.clone(), replace.value.take());
-        *operation = PatchOperation::Add(AddOperation { path, value });
-    }
+    Ok(current)
 }
 
 /// Whether a patch was refused because what it tests for is not so.
 pub fn is_failed_test(error: &StatusError) -> bool {
-    why(error).is_some_and(|why| why.ends_with(FAILED_TEST))
+    why(error).is_some_and(|why| why.strip_suffix(FAILED_TEST).is_some_and(|rest| rest.ends_with(" failed: ")))
 }
 
 /// The fault of a patch, beyond the general sentence.
@@ -58,7 +51,206 @@ pub fn why(error: &StatusError) -> Option<&str> {
     error.details.as_ref()?.causes.as_ref()?.first()?.message.as_deref()
 }
 
-const FAILED_TEST: &str = "the value is not the one tested for";
+struct Operation<'o> {
+    fields: &'o Value,
+    kind: &'o str,
+}
+
+impl Operation<'_> {
+    fn carry_out(&self, document: &mut Value, account: &mut Account) -> Result<(), String> {
+        match self.kind {
+            "add" => self.add(document, account),
+            "remove" => self.remove(document, account),
+            "replace" => self.replace(document, account),
+            "move" => self.move_value(document, account),
+            "test" => self.test(document),
+            "copy" => self.copy(document, account),
+            other => Err(format!("Unexpected kind: {}", bounds::cut(other, STEP_MAX))),
+        }
+    }
+
+    fn text(&self, field: &str) -> Result<&str, String> {
+        let (kind, given) = (self.kind, &self.fields[field]);
+        let why = match (field, kind) {
+            _ if !given.is_null() => "json: cannot unmarshal into Go value of type string",
+            ("path", "add" | "remove" | "copy") => MISSING,
+            ("path", _) => "operation missing path field: missing value",
+            _ => "operation, missing from field: missing value",
+        };
+        given.as_str().ok_or_else(|| format!("{kind} operation failed to decode {field}: {why}"))
+    }
+
+    /// A value that is left out is null.
+    fn value(&self) -> &Value {
+        &self.fields["value"]
+    }
+
+    fn add(&self, document: &mut Value, account: &mut Account) -> Result<(), String> {
+        let path = self.text("path")?;
+        let shown = bounds::cut(path, STEP_MAX);
+        let missing = || format!("add operation does not apply: doc is missing path: \"{shown}\": {MISSING}");
+        let (place, key) = find(document, path).ok_or_else(missing)?;
+        account.depth(path, self.value())?;
+        let added = insert(place, &key, self.value().clone(), account);
+        added.map_err(|why| format!("error in add for path: '{shown}': {why}"))
+    }
+
+    fn remove(&self, document: &mut Value, account: &mut Account) -> Result<(), String> {
+        let path = self.text("path")?;
+        let shown = bounds::cut(path, STEP_MAX);
+        let missing = || format!("remove operation does not apply: doc is missing path: \"{shown}\": {MISSING}");
+        let (place, key) = find(document, path).ok_or_else(missing)?;
+        let removed = take(place, &key, account);
+        removed.map(drop).map_err(|why| format!("error in remove for path: '{shown}': {why}"))
+    }
+
+    fn replace(&self, document: &mut Value, account: &mut Account) -> Result<(), String> {
+        let (path, value) = (self.text("path")?, self.value());
+        account.depth(path, value)?;
+        if path.is_empty() {
+            if !value.is_object() && !value.is_array() {
+                return Err("replace operation value must be object or array".to_owned());
+            }
+            *document = value.clone();
+            return Ok(());
+        }
+        let shown = bounds::cut(path, STEP_MAX);
+        let missing =
+            |what: &str| format!("replace operation does not apply: doc is missing {what}: {shown}: {MISSING}");
+        match find(document, path).ok_or_else(|| missing("path"))? {
+            (Value::Array(items), key) => {
+                let at = index(&key, items.len()).map_err(|_| missing("key"))?;
+                items[at] = value.clone();
+                Ok(())
+            }
+            (place, key) => insert(place, &key, value.clone(), account),
+        }
+    }
+
+    fn move_value(&self, document: &mut Value, account: &mut Account) -> Result<(), String> {
+        let from = self.text("from")?;
+        let shown = bounds::cut(from, STEP_MAX);
+        let missing = || format!("move operation does not apply: doc is missing from path: {shown}: {MISSING}");
+        let (place, key) = find(document, from).ok_or_else(missing)?;
+        let value = take(place, &key, account)
+            .map_err(|why| format!("error in move for path: '{}': {why}", bounds::cut(&key, STEP_MAX)))?;
+        let path = self.text("path")?;
+        let shown = bounds::cut(path, STEP_MAX);
+        let missing = || format!("move operation does not apply: doc is missing destination path: {shown}: {MISSING}");
+        let (place, key) = find(document, path).ok_or_else(missing)?;
+        account.depth(path, &value)?;
+        insert(place, &key, value, account).map_err(|why| format!("error in move for path: '{shown}': {why}"))
+    }
+
+    /// A field that is not there passes for null.
+    fn test(&self, document: &mut Value) -> Result<(), String> {
+        let path = self.text("path")?;
+        let shown = bounds::cut(path, STEP_MAX);
+        let found = if path.is_empty() {
+            &*document
+        } else {
+            let missing = || format!("test operation does not apply: is missing path: {shown}: {MISSING}");
+            let (place, key) = find(document, path).ok_or_else(missing)?;
+            look(place, &key).map_err(|why| format!("error in test for path: '{shown}': {why}"))?
+        };
+        if found == self.value() { Ok(()) } else { Err(format!("testing value {shown} failed: {FAILED_TEST}")) }
+    }
+
+    fn copy(&self, document: &mut Value, account: &mut Account) -> Result<(), String> {
+        let from = self.text("from")?;
+        let shown = bounds::cut(from, STEP_MAX);
+        let missing = || format!("copy operation does not apply: doc is missing from path: {shown}: {MISSING}");
+        let (place, key) = find(document, from).ok_or_else(missing)?;
+        let value = look(place, &key).map_err(|why| format!("error in copy for from: '{shown}': {why}"))?;
+        account.copy(value)?;
+        let value = value.clone();
+        let path = self.text("path")?;
+        let shown = bounds::cut(path, STEP_MAX);
+        let missing = || format!("copy operation does not apply: doc is missing destination path: {shown}: {MISSING}");
+        let (place, key) = find(document, path).ok_or_else(missing)?;
+        account.depth(path, &value)?;
+        insert(place, &key, value, account).map_err(|why| format!("error while adding value during copy: {why}"))
+    }
+}
+
+/// The object or list that the last part of a path is in, and that part. The text in front of the first slash says nothing.
+fn find<'d>(document: &'d mut Value, path: &str) -> Option<(&'d mut Value, String)> {
+    let (_, rest) = path.split_once('/')?;
+    let (above, key) = rest.rsplit_once('/').map_or((None, rest), |(above, key)| (Some(above), key));
+    let mut place = document;
+    for part in above.into_iter().flat_map(|above| above.split('/')) {
+        let part = unescaped(part);
+        place = match place {
+            Value::Object(fields) => fields.get_mut(&part)?,
+            Value::Array(items) => {
+                let at = index(&part, items.len()).ok()?;
+                &mut items[at]
+            }
+            _ => return None,
+        };
+    }
+    (place.is_object() || place.is_array()).then(|| (place, unescaped(key)))
+}
+
+fn unescaped(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+/// A number as a key.
+fn number(key: &str) -> Result<i64, String> {
+    key.parse().map_err(|error: std::num::ParseIntError| {
+        use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+        let why =
+            if matches!(error.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" };
+        format!("strconv.Atoi: parsing {}: {why}", quote(&bounds::cut(key, STEP_MAX)))
+    })
+}
+
+/// The place that a key names in a list.
+fn index(key: &str, places: usize) -> Result<usize, String> {
+    let at = number(key)?;
+    let whole = i64::try_from(places).unwrap_or(i64::MAX);
+    let from_start = if at < 0 { at.checked_add(whole) } else { Some(at) };
+    let found = from_start.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < places);
+    found.ok_or_else(|| format!("Unable to access invalid index: {at}: invalid index referenced"))
+}
+
+fn look<'d>(place: &'d Value, key: &str) -> Result<&'d Value, String> {
+    match place {
+        Value::Array(items) => Ok(&items[index(key, items.len())?]),
+        _ => Ok(place.get(key).unwrap_or(&Value::Null)),
+    }
+}
+
+fn take(place: &mut Value, key: &str, account: &mut Account) -> Result<Value, String> {
+    match place {
+        Value::Array(items) => {
+            let at = index(key, items.len())?;
+            account.step(items.len() - at)?;
+            Ok(items.remove(at))
+        }
+        _ => {
+            let removed = place.as_object_mut().and_then(|fields| fields.remove(key));
+            let key = bounds::cut(key, STEP_MAX);
+            removed.ok_or_else(|| format!("Unable to remove nonexistent key: {key}: {MISSING}"))
+        }
+    }
+}
+
+fn insert(place: &mut Value, key: &str, value: Value, account: &mut Account) -> Result<(), String> {
+    match place {
+        Value::Array(items) if key == "-" => items.push(value),
+        Value::Array(items) => {
+            let shown = bounds::cut(key, STEP_MAX);
+            number(key).map_err(|why| format!("value was not a proper array index: '{shown}': {why}"))?;
+            let at = index(key, items.len() + 1)?;
+            account.step(items.len() - at)?;
+            items.insert(at, value);
+        }
+        _ => drop(place.as_object_mut().and_then(|fields| fields.insert(key.to_owned(), value))),
+    }
+    Ok(())
+}
 
 /// The cost of the operations so far. An operation is charged before it is carried out.
 struct Account {
@@ -67,55 +259,28 @@ struct Account {
 }
 
 impl Account {
-    fn charge(&mut self, current: &Value, operation: &PatchOperation) -> Result<(), String> {
-        let at = |path: &Pointer| current.pointer(path.as_str()).unwrap_or(&Value::Null);
-        match operation {
-            PatchOperation::Add(add) => {
-                self.shift(current, &add.path)?;
-                self.depth(&add.path, &add.value)
-            }
-            PatchOperation::Replace(replace) => self.depth(&replace.path, &replace.value),
-            PatchOperation::Remove(remove) => self.shift(current, &remove.path),
-            PatchOperation::Move(moved) => {
-                self.shift(current, &moved.from)?;
-                self.shift(current, &moved.path)?;
-                self.depth(&moved.path, at(&moved.from))
-            }
-            PatchOperation::Copy(copy) => {
-                let source = at(&copy.from);
-                self.copied += bounds::json_bytes(source, usize::MAX).unwrap_or(0);
-                if self.copied > MAX_COPY_BYTES {
-                    return Err(format!(
-                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit \
-                         {MAX_COPY_BYTES}",
-                        self.copied
-                    ));
-                }
-                self.shift(current, &copy.path)?;
-                self.depth(&copy.path, source)
-            }
-            // The value to compare with is in the patch: it ends where that ends.
-            PatchOperation::Test(_) => Ok(()),
-        }
+    fn copy(&mut self, value: &Value) -> Result<(), String> {
+        self.copied += bounds::json_bytes(value, usize::MAX).unwrap_or(0);
+        let copied = self.copied;
+        let why = || {
+            format!(
+                "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit \
+                 {MAX_COPY_BYTES}"
+            )
+        };
+        if copied > MAX_COPY_BYTES { Err(why()) } else { Ok(()) }
     }
 
+    /// An item that comes into a list, or leaves it, moves those behind it.
     fn step(&mut self, steps: usize) -> Result<(), String> {
         let left = self.steps.checked_sub(steps);
         self.steps = left.ok_or_else(|| format!("the operations together take more than {MAX_STEPS} steps"))?;
         Ok(())
     }
 
-    /// An item that comes into a list, or leaves it, moves those behind it.
-    fn shift(&mut self, current: &Value, path: &Pointer) -> Result<(), String> {
-        let Some((list, item)) = path.split_back() else { return Ok(()) };
-        match (current.pointer(list.as_str()), item.to_index()) {
-            (Some(Value::Array(list)), Ok(Index::Num(at))) => self.step(list.len().saturating_sub(at)),
-            _ => Ok(()),
-        }
-    }
-
-    fn depth(&mut self, path: &Pointer, value: &Value) -> Result<(), String> {
-        if path.count() + self.height(value)? > DEPTH_MAX { Err(TOO_DEEP.to_owned()) } else { Ok(()) }
+    fn depth(&mut self, path: &str, value: &Value) -> Result<(), String> {
+        let above = path.bytes().filter(|byte| *byte == b'/').count();
+        if above + self.height(value)? > DEPTH_MAX { Err(TOO_DEEP.to_owned()) } else { Ok(()) }
     }
 
     /// Objects and lists inside one another.
@@ -139,21 +304,12 @@ impl Account {
     }
 }
 
-fn reason(operation: &PatchOperation, error: &json_patch::PatchError) -> String {
-    match operation {
-        PatchOperation::Test(_) => FAILED_TEST.to_owned(),
-        PatchOperation::Add(_) | PatchOperation::Remove(_) | PatchOperation::Replace(_) => {
-            "the object has no such path".to_owned()
-        }
-        _ => error.kind.to_string(),
-    }
-}
-
 /// Upstream's message says no more than that; the cause says which operation failed and why.
-fn refused(at: usize, path: &Pointer, why: &str) -> StatusError {
+fn refused(operation: &Operation<'_>, why: &str) -> StatusError {
+    let path = operation.fields["path"].as_str().unwrap_or_default();
     let cause = StatusCause {
-        field: Some(bounds::cut(path.as_str(), STEP_MAX).into_owned()),
-        message: Some(format!("operation {at} failed: {why}")),
+        field: Some(bounds::cut(path, STEP_MAX).into_owned()),
+        message: Some(why.to_owned()),
         ..Default::default()
     };
     let details = StatusDetails { causes: Some(vec![cause]), ..Default::default() };
@@ -167,32 +323,93 @@ mod tests {
 
     use super::*;
 
+    /// Upstream's cases, and those of its library.
     #[test]
     fn operations_apply_or_say_why_not() {
-        let check = |patch: Value, expected: Result<Value, (&str, &str)>| {
-            let result = apply(json!({"a": {"b": [1, 2]}}), &patch);
-            let cause = |e: StatusError| {
-                let cause = e.details.and_then(|d| d.causes?.into_iter().next()).unwrap_or_default();
-                (cause.field.unwrap_or_default(), cause.message.unwrap_or_default())
-            };
-            assert_eq!(result.map_err(cause), expected.map_err(|(f, m)| (f.to_owned(), m.to_owned())), "{patch}");
+        let check = |patch: Value, expected: Result<Value, &str>| {
+            let result = apply(json!({"a": {"b": [1, 2], "n": null}}), &json!([patch]));
+            assert_eq!(result.map_err(|error| cause(&error).to_owned()), expected.map_err(str::to_owned), "{patch}");
         };
-        check(json!([{"op": "add", "path": "/a/b/-", "value": 3}]), Ok(json!({"a": {"b": [1, 2, 3]}})));
-        check(json!([{"op": "remove", "path": "/a/b/0"}]), Ok(json!({"a": {"b": [2]}})));
+        let whole = |inner: Value| Ok(json!({ "a": inner }));
+        let list = |list: Value| Ok(json!({"a": {"b": list, "n": null}}));
+        let add = |path: &str| json!({"op": "add", "path": path, "value": 3});
+        check(add("/a/b/-"), list(json!([1, 2, 3])));
+        check(add("/a/b/0"), list(json!([3, 1, 2])));
+        check(add("/a/b/2"), list(json!([1, 2, 3])));
+        check(add("/a/b/-1"), list(json!([1, 2, 3])));
+        check(add("/a/b"), list(json!(3)));
+        check(add("/a~1b/x"), Err("add operation does not apply: doc is missing path: \"/a~1b/x\": missing value"));
+        check(add(""), Err("add operation does not apply: doc is missing path: \"\": missing value"));
+        check(add("/a/n/x"), Err("add operation does not apply: doc is missing path: \"/a/n/x\": missing value"));
+        let far = "error in add for path: '/a/b/3': Unable to access invalid index: 3: invalid index referenced";
+        check(add("/a/b/3"), Err(far));
+        let no_index = "error in add for path: '/a/b/x': value was not a proper array index: 'x': strconv.Atoi: parsing \"x\": \
+                        invalid syntax";
+        check(add("/a/b/x"), Err(no_index));
+        check(json!({"op": "add", "path": "/a/b"}), list(Value::Null));
+        check(json!({"op": "add"}), Err("add operation failed to decode path: missing value"));
+        check(json!({"op": "grow", "path": "/a"}), Err("Unexpected kind: grow"));
+        check(json!({"path": "/a"}), Err("Unexpected kind: unknown"));
+
+        let remove = |path: &str| json!({"op": "remove", "path": path});
+        check(remove("/a/b/0"), list(json!([2])));
+        check(remove("/a/b/-1"), list(json!([1])));
+        check(remove("/a/n"), whole(json!({"b": [1, 2]})));
+        check(remove("/x"), Err("error in remove for path: '/x': Unable to remove nonexistent key: x: missing value"));
+        check(remove("/x/y"), Err("remove operation does not apply: doc is missing path: \"/x/y\": missing value"));
+        let far = "error in remove for path: '/a/b/-3': Unable to access invalid index: -3: invalid index referenced";
+        check(remove("/a/b/-3"), Err(far));
+
+        let replace = |path: &str| json!({"op": "replace", "path": path, "value": 3});
+        check(replace("/a/c"), whole(json!({"b": [1, 2], "c": 3, "n": null})));
+        check(replace("/a/b/-2"), list(json!([3, 2])));
+        check(replace("/a/b/-"), Err("replace operation does not apply: doc is missing key: /a/b/-: missing value"));
+        check(replace("/x/y"), Err("replace operation does not apply: doc is missing path: /x/y: missing value"));
+        check(replace(""), Err("replace operation value must be object or array"));
+        check(json!({"op": "replace", "path": "", "value": {"c": 1}}), Ok(json!({"c": 1})));
+
+        let moved = |from: &str, path: &str| json!({"op": "move", "from": from, "path": path});
+        check(moved("/a/b/0", "/a/n"), whole(json!({"b": [2], "n": 1})));
+        check(moved("/a/b/0", "/a/b/-"), list(json!([2, 1])));
         check(
-            json!([{"op": "add", "path": "/a/c", "value": 1}, {"op": "test", "path": "/a/b/0", "value": 9}]),
-            Err(("/a/b/0", "operation 1 failed: the value is not the one tested for")),
+            moved("/a", "/a/b/0"),
+            Err("move operation does not apply: doc is missing destination path: /a/b/0: missing value"),
         );
-        check(json!([{"op": "replace", "path": "/a/c", "value": 1}]), Ok(json!({"a": {"b": [1, 2], "c": 1}})));
-        check(json!([{"op": "replace", "path": "/a/b/0", "value": 3}]), Ok(json!({"a": {"b": [3, 2]}})));
-        let absent = "operation 0 failed: the object has no such path";
-        check(json!([{"op": "replace", "path": "/a/b/-", "value": 3}]), Err(("/a/b/-", absent)));
-        check(json!([{"op": "replace", "path": "/x/y", "value": 3}]), Err(("/x/y", absent)));
-        check(json!([{"op": "remove", "path": "/x"}]), Err(("/x", "operation 0 failed: the object has no such path")));
         check(
-            json!([{"op": "move", "from": "/a", "path": "/a/b/0"}]),
-            Err(("/a/b/0", "operation 0 failed: cannot move the value inside itself")),
+            moved("/a/x", "/y"),
+            Err("error in move for path: 'x': Unable to remove nonexistent key: x: missing value"),
         );
+        check(moved("/x/y", "/y"), Err("move operation does not apply: doc is missing from path: /x/y: missing value"));
+        let unsaid = "move operation failed to decode from: operation, missing from field: missing value";
+        check(json!({"op": "move", "path": "/a"}), Err(unsaid));
+
+        let copy = |from: &str, path: &str| json!({"op": "copy", "from": from, "path": path});
+        check(copy("/a/b/0", "/a/b/-"), list(json!([1, 2, 1])));
+        check(copy("/a/x", "/a/b"), list(Value::Null));
+        check(copy("/x/y", "/y"), Err("copy operation does not apply: doc is missing from path: /x/y: missing value"));
+        check(
+            copy("/a/n", "/x/y"),
+            Err("copy operation does not apply: doc is missing destination path: /x/y: missing value"),
+        );
+
+        let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
+        for (path, value) in
+            [("/a/b", json!([1, 2])), ("/a/n", Value::Null), ("/a/x", Value::Null), ("/a/b/-1", json!(2))]
+        {
+            check(test(path, value), list(json!([1, 2])));
+        }
+        check(test("/a/b/0", json!(9)), Err("testing value /a/b/0 failed: test failed"));
+        check(test("/x/y", json!(9)), Err("test operation does not apply: is missing path: /x/y: missing value"));
+    }
+
+    #[test]
+    fn patches_are_carried_out_as_a_whole_or_not_at_all() {
+        let patch = json!([{"op": "add", "path": "/c", "value": 1}, {"op": "test", "path": "/a", "value": 9}]);
+        let error = apply(json!({"a": 1}), &patch).expect_err("refused");
+        assert_eq!((error.code, &*error.reason), (422, "Invalid"));
+        let cause = error.details.and_then(|details| details.causes?.into_iter().next()).unwrap_or_default();
+        assert_eq!(cause.field.as_deref(), Some("/a"));
+        assert_eq!(apply(json!({}), &json!([1])).expect_err("refused").code, 400);
     }
 
     fn cause(error: &StatusError) -> &str {

@@ -256,7 +256,7 @@ mod tests {
             let spec = json!({"containers": [{"name": "c", "image": "i"}]});
             let meta = json!({"name": "p", "namespace": "ns", "annotations": annotations});
             let write = Write::create("pods", json!({"metadata": meta, "spec": spec}));
-            let (done, notes) = write.noted(&context, &PLUGIN).await;
+            let (done, notes) = write.noted(&context, &PLUGIN, false).await;
             let notes = notes.into_iter().map(|(key, value)| format!("{key}={value}"));
             (done.map_err(|refusal| refusal.message).err(), notes.collect::<Vec<_>>().join(" "))
         };

@@ -60,7 +60,7 @@ fn shown(line: &str) -> String {
 /// The outcome in words: the reason of a refusal, `warned`, the keys of annotations, and what was counted.
 async fn outcome(write: Write) -> String {
     let context = cluster().await;
-    let (done, notes) = write.noted(&context, &PLUGIN).await;
+    let (done, notes) = write.noted(&context, &PLUGIN, false).await;
     let first = match done {
         Err(refusal) => {
             assert!(refusal.warnings.is_empty(), "a refusal warns of nothing");
@@ -157,7 +157,7 @@ async fn users_subresources_and_missing_templates() {
 async fn errors_are_told_in_upstreams_words() {
     let gone = json!({"name": "p", "namespace": "gone"});
     let said = async |write: Write| {
-        let (_, notes) = write.noted(&cluster().await, &PLUGIN).await;
+        let (_, notes) = write.noted(&cluster().await, &PLUGIN, false).await;
         notes.into_iter().map(|(key, value)| format!("{key}: {value}")).collect::<Vec<_>>().join("\n")
     };
     let lost = "failed to lookup namespace \"gone\": namespaces \"gone\" not found";
@@ -172,7 +172,7 @@ async fn errors_are_told_in_upstreams_words() {
 async fn the_page_has_upstreams_labels() {
     let context = cluster().await;
     let write = || Write::create("pods", pod(RESTRICTED, privileged()));
-    write().noted(&context, &PLUGIN).await.0.err().unwrap();
+    write().noted(&context, &PLUGIN, false).await.0.err().unwrap();
     Write { user: User::new("exempt-user", [""; 0]), ..write() }.through(&context, &PLUGIN).await.unwrap();
     Write::create("pods", pod(NOTHING, privileged())).through(&context, &PLUGIN).await.unwrap();
     let page = context.pod_security_counts.render();

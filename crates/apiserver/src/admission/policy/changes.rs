@@ -107,7 +107,7 @@ fn patched(ty: &Type, object: &Value, operations: &Value) -> Result<Value, Failu
         Err(error) if patch::json::is_failed_test(&error) => return Ok(object.clone()),
         Err(error) => {
             let why = patch::json::why(&error).unwrap_or(&error.message);
-            return Err(Failure::Policy(format!("JSONPath: {why}")));
+            return Err(Failure::Policy(format!("JSON Patch: {why}")));
         }
     };
     let internal = |why: &str| Failure::Request(StatusError::internal(why));

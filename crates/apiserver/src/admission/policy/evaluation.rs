@@ -4,9 +4,10 @@ use api::Value;
 use api::k8s_openapi::api::admissionregistration::v1::{AuditAnnotation, ValidatingAdmissionPolicySpec, Validation};
 use api::rules::cel::admission::{OptionalVariables, VARIABLES, compile, environment};
 use cel::{Composed, Type, Value as Cel};
+use clock::{Duration, Instant};
 
 use super::BUDGET;
-use super::conditions::Conditions;
+use super::conditions::{Conditions, Cost};
 use super::expressions::{Compiled, OUT_OF_BUDGET, OutOfBudget, Run};
 use super::input::Input;
 
@@ -40,6 +41,8 @@ impl Denial {
 
 pub(super) enum Decision {
     Admit,
+    /// The rule failed, and its policy ignores that.
+    Ignored(String),
     Deny(Denial),
 }
 
@@ -49,14 +52,20 @@ pub(super) enum Audit {
         value: String,
     },
     /// Refuses the write.
-    Failed(String),
+    Failed {
+        why: String,
+        took: Duration,
+    },
 }
 
 /// The outcome of one run.
 #[derive(Default)]
 pub(super) struct Outcome {
-    pub decisions: Vec<Decision>,
+    /// Each with the time that its expression took.
+    pub decisions: Vec<(Decision, Duration)>,
     pub audits: Vec<Audit>,
+    /// The cost of the match conditions.
+    pub conditions: Option<Cost>,
 }
 
 impl Evaluator {
@@ -99,31 +108,39 @@ impl Evaluator {
 
     /// The decision that follows from an expression that could not be evaluated.
     fn failure(&self, message: String) -> Decision {
-        if self.ignores_failures { Decision::Admit } else { Decision::Deny(Denial::error(message)) }
+        if self.ignores_failures { Decision::Ignored(message) } else { Decision::Deny(Denial::error(message)) }
     }
 
     fn failed(&self, message: String) -> Outcome {
-        Outcome { decisions: vec![self.failure(message)], audits: Vec::new() }
+        Outcome { decisions: vec![(self.failure(message), Duration::ZERO)], ..Outcome::default() }
     }
 
     pub(super) fn validate(&self, input: &Input, params: Option<&Value>) -> Outcome {
-        match self.conditions.hold(input, params) {
-            Ok(true) => {}
-            Ok(false) => return Outcome::default(),
-            Err(why) => return self.failed(why),
-        }
+        let (hold, conditions) = self.conditions.hold(input, params);
+        let outcome = match hold {
+            Ok(true) => self.checked(input, params),
+            Ok(false) => Outcome::default(),
+            Err(why) => self.failed(why),
+        };
+        Outcome { conditions, ..outcome }
+    }
+
+    fn checked(&self, input: &Input, params: Option<&Value>) -> Outcome {
         let mut run = Run::new(&self.variables, input.of_validations(params), BUDGET);
         let mut results = Vec::new();
         for rule in &self.rules {
+            let began = Instant::now();
             match run.evaluate(&rule.expression) {
-                Ok(result) => results.push(result.map(|value| matches!(value, Cel::Bool(true)))),
+                Ok(result) => {
+                    results.push((result.map(|value| matches!(value, Cel::Bool(true))), began.elapsed()));
+                }
                 Err(OutOfBudget) => return self.failed(OUT_OF_BUDGET.to_owned()),
             }
         }
         let messages = self.messages(input, params, run.remaining);
         let mut decisions = Vec::new();
-        for (index, (rule, result)) in self.rules.iter().zip(results).enumerate() {
-            decisions.push(match (result, &messages) {
+        for (index, (rule, (result, took))) in self.rules.iter().zip(results).enumerate() {
+            let decision = match (result, &messages) {
                 (Err(why), _) => self.failure(why),
                 (Ok(_), Err(OutOfBudget)) => self.failure(format!("failed messageExpression: {OUT_OF_BUDGET}")),
                 (Ok(true), _) => Decision::Admit,
@@ -131,10 +148,11 @@ impl Evaluator {
                     let message = rule.message(messages[index].as_deref());
                     Decision::Deny(Denial { message, reason: rule.reason.clone() })
                 }
-            });
+            };
+            decisions.push((decision, took));
         }
         match self.audits(input, params) {
-            Ok(audits) => Outcome { decisions, audits },
+            Ok(audits) => Outcome { decisions, audits, conditions: None },
             Err(OutOfBudget) => self.failed(OUT_OF_BUDGET.to_owned()),
         }
     }
@@ -157,19 +175,21 @@ impl Evaluator {
         let mut run = Run::new(&self.variables, input.of_messages(params), BUDGET);
         let mut audits = Vec::new();
         for (key, annotation) in &self.annotations {
+            let began = Instant::now();
+            let failed = |why: String| Audit::Failed { why, took: began.elapsed() };
             match run.evaluate(annotation)? {
                 Ok(Cel::String(text)) if !text.trim().is_empty() => {
                     audits.push(Audit::Publish { key: key.clone(), value: text.trim().to_owned() });
                 }
                 Ok(Cel::String(_) | Cel::Null) => {}
-                Ok(other) => audits.push(Audit::Failed(format!(
+                Ok(other) => audits.push(failed(format!(
                     "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or \
                      null.",
                     annotation.text,
                     other.type_of()
                 ))),
                 Err(_) if self.ignores_failures => {}
-                Err(why) => audits.push(Audit::Failed(why)),
+                Err(why) => audits.push(failed(why)),
             }
         }
         Ok(audits)

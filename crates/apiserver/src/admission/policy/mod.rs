@@ -4,6 +4,8 @@
 //! Upstream counterpart: staging/src/k8s.io/apiserver/pkg/admission/plugin/policy.
 
 mod authority;
+#[cfg(test)]
+mod case_tests;
 mod changes;
 pub(super) mod conditions;
 mod evaluation;
@@ -11,6 +13,7 @@ mod expressions;
 pub(super) mod input;
 mod invocations;
 pub(super) mod matching;
+mod metrics;
 mod mutating;
 #[cfg(test)]
 mod mutating_tests;

@@ -8,6 +8,7 @@ use api::k8s_openapi::{
     api::admissionregistration::v1beta1::MutatingAdmissionPolicySpec, apimachinery::pkg::apis::meta::v1::StatusCause,
 };
 use api::{Value, kind::Definition, meta, status::StatusError};
+use clock::{Duration, Instant};
 
 use super::super::{
     attributes::{Attributes, Group, Operation},
@@ -87,7 +88,9 @@ impl Changes<'_> {
         let params = params.as_deref();
         let evaluator = policy.evaluator();
         let mut input = self.input(attributes, definition).await?;
-        let matches = input.settled(|| evaluator.conditions.hold(&input, params)).await;
+        let (matches, cost) = input.settled(|| evaluator.conditions.hold(&input, params)).await;
+        let about = ("policy", "validate", policy.name.as_str());
+        self.context.policies.metrics.conditions(about, attributes.operation, cost);
         let key = key(invocation);
         let called = *matches.as_ref().unwrap_or(&false) && attributes.reinvocation.calls(Group::Policies, &key);
         let mut refusals = Vec::new();
@@ -103,7 +106,9 @@ impl Changes<'_> {
         for step in steps {
             let shape = Shape::of(definition, &input.object);
             let ty = shape.known().ok_or_else(|| unknown(&input.object))?;
+            let began = Instant::now();
             let made = input.settled(|| evaluator.change(step, &input, params, ty)).await;
+            self.count(invocation, &made, began.elapsed());
             match made {
                 Ok(object) => {
                     self.ran = true;
@@ -130,6 +135,14 @@ impl Changes<'_> {
         }
         self.seen = Some((definition.clone(), input));
         Ok(refusals)
+    }
+
+    fn count(&self, Invocation { policy, binding, .. }: &Invocation, made: &Result<Value, Failure>, took: Duration) {
+        let why = made.as_ref().err().map(|failure| match failure {
+            Failure::Policy(why) => why.as_str(),
+            Failure::Request(error) => error.message.as_str(),
+        });
+        self.context.policies.metrics.changed((&policy.name, &binding.name), why, took);
     }
 
     /// The write in the kind that a policy wants to see.

@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 
 use super::changes;
 use super::evaluation::Evaluator;
+use super::metrics::Counts;
 use crate::storage::informer::EventHandler;
 
 pub const GROUP: &str = "admissionregistration.k8s.io";
@@ -229,6 +230,7 @@ impl<S: Spec> Held<S> {
 pub struct Policies {
     pub validating: Source<ValidatingAdmissionPolicySpec>,
     pub mutating: Source<MutatingAdmissionPolicySpec>,
+    pub metrics: Counts,
 }
 
 impl Policies {

@@ -14,8 +14,8 @@ use crate::admission::plugin::Context;
 use crate::auth::User;
 use crate::tests::admission::{self, Told, Write};
 
-const POLICIES: &str = Spec::POLICIES;
-const BINDINGS: &str = Spec::BINDINGS;
+pub(super) const POLICIES: &str = Spec::POLICIES;
+pub(super) const BINDINGS: &str = Spec::BINDINGS;
 
 const RULES: &str =
     r#"[{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*"], "scope": "*"}]"#;
@@ -30,7 +30,7 @@ fn policy(spec: Value) -> Value {
     json!({"metadata": {"name": "p", "uid": "u", "generation": 1}, "spec": whole})
 }
 
-fn binding(spec: Value) -> Value {
+pub(super) fn binding(spec: Value) -> Value {
     let mut whole = json!({"policyName": "p", "validationActions": ["Deny"]});
     for (field, value) in spec.as_object().expect("a spec") {
         whole[field] = value.clone();
@@ -38,7 +38,7 @@ fn binding(spec: Value) -> Value {
     json!({"metadata": {"name": "b"}, "spec": whole})
 }
 
-async fn context(policy_spec: Value, binding_spec: Value, objects: Vec<(&'static str, Value)>) -> Context {
+pub(super) async fn context(policy_spec: Value, binding_spec: Value, objects: Vec<(&'static str, Value)>) -> Context {
     let policies = Arc::new(Policies::default());
     policies.object_changed(POLICIES, "p", Some(&policy(policy_spec)));
     policies.object_changed(BINDINGS, "b", Some(&binding(binding_spec)));
@@ -47,7 +47,7 @@ async fn context(policy_spec: Value, binding_spec: Value, objects: Vec<(&'static
     Context { policies, ..admission::context(all).await }
 }
 
-fn pod(fields: Value) -> Value {
+pub(super) fn pod(fields: Value) -> Value {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "ns",
         "labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}});
     for (field, value) in fields.as_object().expect("fields") {
@@ -56,7 +56,7 @@ fn pod(fields: Value) -> Value {
     pod
 }
 
-async fn told(policy_spec: Value, binding_spec: Value) -> Result<Told, String> {
+pub(super) async fn told(policy_spec: Value, binding_spec: Value) -> Result<Told, String> {
     let params =
         json!({"metadata": {"name": "limits", "namespace": "ns", "labels": {"p": "x"}}, "data": {"most": "2"}});
     let context = context(policy_spec, binding_spec, vec![("configmaps", params)]).await;
@@ -65,14 +65,14 @@ async fn told(policy_spec: Value, binding_spec: Value) -> Result<Told, String> {
 
 const DENIED: &str = "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: ";
 
-async fn check(policy_spec: Value, binding_spec: Value, expected: &str) {
+pub(super) async fn check(policy_spec: Value, binding_spec: Value, expected: &str) {
     let shown = policy_spec.to_string();
     let refused = told(policy_spec, binding_spec).await.err();
     let wanted = (!expected.is_empty()).then(|| format!("{DENIED}{expected}"));
     assert_eq!(refused, wanted, "{shown}");
 }
 
-fn one(validation: Value) -> Value {
+pub(super) fn one(validation: Value) -> Value {
     json!({"validations": [validation]})
 }
 

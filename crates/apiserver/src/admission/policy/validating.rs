@@ -6,8 +6,8 @@ use std::sync::Arc;
 use api::k8s_openapi::{
     api::admissionregistration::v1::ValidatingAdmissionPolicySpec, apimachinery::pkg::apis::meta::v1::StatusCause,
 };
-use api::{kind::Definition, status::StatusError};
-use json::json;
+use api::{Value, kind::Definition, status::StatusError};
+use clock::Duration;
 
 use super::super::{
     attributes::Attributes,
@@ -16,7 +16,9 @@ use super::super::{
 use super::evaluation::{Audit, Decision, Denial};
 use super::input::Input;
 use super::invocations::{self, Invocation, Misconfigured};
+use super::metrics::Counts;
 use super::source::{self, Binding, Policy};
+use crate::audit::structure;
 
 type Hook = source::Hook<ValidatingAdmissionPolicySpec>;
 
@@ -61,16 +63,23 @@ pub(super) async fn validate(
         }
         let Some((_, input)) = &seen else { continue };
         let outcome = input.settled(|| policy.evaluator().validate(input, params.as_deref())).await;
-        let said = Said { policy: &policy, binding: &binding };
-        for (index, decision) in outcome.decisions.into_iter().enumerate() {
-            if let Decision::Deny(denial) = decision {
-                refusals.extend(said.deny(attributes, index, denial));
+        let counts = &context.policies.metrics;
+        counts.conditions(("policy", "validate", &policy.name), attributes.operation, outcome.conditions);
+        let said = Said { policy: &policy, binding: &binding, counts };
+        for (index, (decision, took)) in outcome.decisions.into_iter().enumerate() {
+            match decision {
+                Decision::Admit => {}
+                Decision::Ignored(why) => said.count(&why, "allow", took),
+                Decision::Deny(denial) => refusals.extend(said.deny(attributes, index, denial, took)),
             }
         }
         for audit in outcome.audits {
             match audit {
                 Audit::Publish { key, value } => audits.push((format!("{}/{key}", policy.name), value)),
-                Audit::Failed(message) => refusals.push(said.refusal(Denial::error(message))),
+                Audit::Failed { why, took } => {
+                    said.count(&why, "deny", took);
+                    refusals.push(said.refusal(Denial::error(why)));
+                }
             }
         }
         // An evaluation may take as long as its budget allows.
@@ -95,6 +104,7 @@ impl Refusal {
 struct Said<'a> {
     policy: &'a Policy<ValidatingAdmissionPolicySpec>,
     binding: &'a Binding,
+    counts: &'a Counts,
 }
 
 impl Said<'_> {
@@ -102,14 +112,24 @@ impl Said<'_> {
         Refusal { policy: self.policy.name.clone(), binding: Some(self.binding.name.clone()), denial }
     }
 
+    fn count(&self, why: &str, action: &str, took: Duration) {
+        self.counts.checked((&self.policy.name, &self.binding.name), why, action, took);
+    }
+
     /// Does what the binding wants done about a denial.
-    fn deny(&self, attributes: &mut Attributes<'_>, index: usize, denial: Denial) -> Option<Refusal> {
+    fn deny(&self, attributes: &mut Attributes<'_>, index: usize, denial: Denial, took: Duration) -> Option<Refusal> {
         let actions = &self.binding.actions;
+        actions.iter().for_each(|action| self.count(&denial.message, &action.to_lowercase(), took));
         let (policy, binding, message) = (&self.policy.name, &self.binding.name, &denial.message);
         if actions.iter().any(|a| a == "Audit") {
-            let failure = json!([{"message": message, "policy": policy, "binding": binding, "expressionIndex": index,
-                "validationActions": actions}]);
-            attributes.trail.annotate(FAILURE_ANNOTATION, failure.to_string());
+            let failure = structure([
+                ("message", Value::from(message.as_str())),
+                ("policy", Value::from(policy.as_str())),
+                ("binding", Value::from(binding.as_str())),
+                ("expressionIndex", Value::from(index)),
+                ("validationActions", Value::from(actions.clone())),
+            ]);
+            attributes.trail.annotate(FAILURE_ANNOTATION, format!("[{failure}]"));
         }
         if actions.iter().any(|a| a == "Warn") {
             let about = format!("Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{binding}'");

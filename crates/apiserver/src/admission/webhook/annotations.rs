@@ -1,10 +1,15 @@
 //! The annotations for an audit log about webhooks, beside those that they make themselves: which one changed an object and
 //! how, and which one did not answer and was passed over.
 
-use json::json;
+use api::{Value, validation::names::qualified_name};
 
 use super::source::Hook;
-use crate::audit::{Trail, policy::Level};
+use crate::audit::{Trail, policy::Level, structure};
+
+/// Whether an event may have an annotation of this key, which a stranger chose: a domain's name, a slash and a name.
+pub(super) fn is_key(key: &str) -> bool {
+    key.contains('/') && qualified_name(key).is_empty()
+}
 
 /// A webhook that is asked: the how manieth of all, in which round.
 pub(super) struct Notes<'a> {
@@ -15,6 +20,13 @@ pub(super) struct Notes<'a> {
 }
 
 impl Notes<'_> {
+    /// What is said of it, behind its names.
+    fn said(&self, more: &[(&str, Value)]) -> String {
+        let names = [("configuration", &self.hook.configuration), ("webhook", &self.hook.name)];
+        let names = names.into_iter().map(|(field, name)| (field, Value::from(name.as_str())));
+        structure(names.chain(more.iter().cloned()))
+    }
+
     fn key(&self, prefix: &str) -> String {
         format!("{prefix}.webhook.admission.k8s.io/round_{}_index_{}", self.round, self.index)
     }
@@ -22,8 +34,7 @@ impl Notes<'_> {
     /// Whether the webhook changed the object.
     pub fn mutation(&self, mutated: bool) {
         if self.trail.is_on() {
-            let said = json!({"configuration": self.hook.configuration, "webhook": self.hook.name, "mutated": mutated});
-            self.trail.annotate(self.key("mutation"), said.to_string());
+            self.trail.annotate(self.key("mutation"), self.said(&[("mutated", Value::from(mutated))]));
         }
     }
 
@@ -33,9 +44,8 @@ impl Notes<'_> {
             return;
         }
         if let Some(patch) = std::str::from_utf8(patch).ok().and_then(|text| json::parse(text).ok()) {
-            let said = json!({"configuration": self.hook.configuration, "webhook": self.hook.name, "patch": patch,
-                "patchType": "JSONPatch"});
-            self.trail.annotate(self.key("patch"), said.to_string());
+            let said = self.said(&[("patch", patch), ("patchType", Value::from("JSONPatch"))]);
+            self.trail.annotate(self.key("patch"), said);
         }
     }
 

@@ -4,10 +4,11 @@ use api::{Value, status::StatusError};
 use spans::Span;
 
 use super::super::{attributes::Attributes, policy::input::Input};
+use super::annotations::is_key;
 use super::metrics::End;
 use super::review::{self, Answer};
 use super::source::{Hook, Way};
-use crate::outbound::webhook::Question;
+use crate::{http::timing, outbound::webhook::Question};
 
 /// An answer has at most this many bytes: a patch may hold a whole object, in base64.
 const ANSWER: usize = 8 << 20;
@@ -66,7 +67,7 @@ pub(super) async fn ask(
     let review = review::question(version, &uid, input);
     let question = Question {
         review: &review,
-        seconds: hook.seconds,
+        seconds: timing::left().map_or(hook.seconds, |left| hook.seconds.min(left)),
         late: "context deadline exceeded",
         limit: ANSWER,
         agent: Some(AGENT),
@@ -82,7 +83,12 @@ pub(super) async fn ask(
 /// Takes what is told beside the verdict, and the verdict.
 pub(super) fn verdict(hook: &Hook, attributes: &mut Attributes<'_>, answer: &mut Answer) -> Result<(), Failure> {
     for (key, value) in std::mem::take(&mut answer.annotations) {
-        attributes.trail.annotate(format!("{}/{key}", hook.name), value);
+        let key = format!("{}/{key}", hook.name);
+        if is_key(&key) {
+            attributes.trail.annotate(key, value);
+        } else {
+            tracing::warn!(webhook = hook.name, key, "a webhook's annotation has no key that events may have");
+        }
     }
     attributes.warnings.append(&mut answer.warnings);
     if answer.allowed {

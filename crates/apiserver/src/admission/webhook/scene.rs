@@ -51,6 +51,9 @@ impl<'c> Scene<'c> {
         hook: &Hook,
         attributes: &Attributes<'_>,
     ) -> Result<Option<Seen>, StatusError> {
+        if !hook.has_rules() {
+            return Ok(None);
+        }
         let facts = Facts { attributes, namespace: self.namespace.as_deref(), equivalents: &self.equivalents };
         let found = matches(Some(&hook.resources), &facts).map_err(|unclear| match unclear {
             Unclear::NoNamespace(name) => StatusError::not_found("", "namespaces", &name),
@@ -59,7 +62,10 @@ impl<'c> Scene<'c> {
         let Some(definition) = found else { return Ok(None) };
         let input = self.input(&definition, attributes).await?;
         if let Some(conditions) = hook.conditions() {
-            match input.settled(|| conditions.hold(&input, None)).await {
+            let (hold, cost) = input.settled(|| conditions.hold(&input, None)).await;
+            let about = ("webhook", self.sort, hook.name.as_str());
+            self.context.policies.metrics.conditions(about, attributes.operation, cost);
+            match hold {
                 Ok(true) => {}
                 Ok(false) => {
                     self.context.webhooks.metrics.excluded(&hook.name, self.sort, attributes.operation);

@@ -52,7 +52,7 @@ const PATIENCE: u64 = 30;
 pub struct Hook {
     pub name: String,
     pub configuration: String,
-    /// Tells it apart from all others.
+    /// Tells it apart from all others, also from those of its name.
     pub key: String,
     pub client: Client,
     /// The writes that it is about.
@@ -70,7 +70,7 @@ pub struct Hook {
 }
 
 impl Hook {
-    fn new(configuration: &str, webhook: Webhook) -> Self {
+    fn new(configuration: &str, index: usize, webhook: Webhook) -> Self {
         let named = |rule: RuleWithOperations| NamedRuleWithOperations {
             api_groups: rule.api_groups,
             api_versions: rule.api_versions,
@@ -80,7 +80,7 @@ impl Hook {
             scope: rule.scope,
         };
         Hook {
-            key: format!("{configuration}/{}", webhook.name),
+            key: format!("{configuration}/{index}/{}", webhook.name),
             configuration: configuration.to_owned(),
             client: webhook.client_config,
             resources: MatchResources {
@@ -99,6 +99,11 @@ impl Hook {
             conditions: OnceLock::new(),
             name: webhook.name,
         }
+    }
+
+    /// A webhook without rules is about nothing. It has a place among the others all the same.
+    pub(super) fn has_rules(&self) -> bool {
+        self.resources.resource_rules.as_ref().is_some_and(|rules| !rules.is_empty())
     }
 
     /// Its match conditions, if it has any.
@@ -134,7 +139,7 @@ impl Configurations {
     }
 }
 
-/// The webhooks of a configuration. One without rules is about nothing.
+/// The webhooks of a configuration.
 fn read(name: &str, configuration: &Value) -> Vec<Arc<Hook>> {
     let all = configuration["webhooks"].as_array().into_iter().flatten();
     let read = all.filter_map(|webhook| match json::from_value::<Webhook>(webhook.clone()) {
@@ -144,8 +149,7 @@ fn read(name: &str, configuration: &Value) -> Vec<Arc<Hook>> {
             None
         }
     });
-    let about_something = read.filter(|webhook| webhook.rules.as_ref().is_some_and(|rules| !rules.is_empty()));
-    about_something.map(|webhook| Arc::new(Hook::new(name, webhook))).collect()
+    read.enumerate().map(|(index, webhook)| Arc::new(Hook::new(name, index, webhook))).collect()
 }
 
 /// The way to webhooks, and what those of each sort are shown.

@@ -129,6 +129,70 @@ async fn selectors_look_at_objects_old_and_new_and_at_their_namespace() {
     assert_eq!((refused.code, refused.message.as_str()), (404, "namespaces \"nowhere\" not found"));
 }
 
+/// The options of a connection cannot have labels.
+#[tokio::test]
+async fn connections_are_selected_by_no_labels() {
+    let selectors = [
+        (json!({}), true),
+        (json!({"matchExpressions": [{"key": "runlevel", "operator": "NotIn", "values": ["1"]}]}), false),
+        (json!({"matchExpressions": [{"key": "runlevel", "operator": "DoesNotExist"}]}), false),
+        (json!({"matchLabels": {"app": "new"}}), false),
+    ];
+    for (selector, expected) in selectors {
+        let write = write(Connect, ("", "pods", "exec"), "ns");
+        let fields = json!({ "objectSelector": selector });
+        assert_eq!(concerns(fields.clone(), write).await, expected, "{fields}");
+    }
+    // The Namespace that is finalized is looked at as it is.
+    let old = json!({"namespaceSelector": {"matchLabels": {"app": "old"}}});
+    assert!(concerns(old.clone(), write(Update, ("", "namespaces", "finalize"), "")).await);
+    assert!(!concerns(old, write(Update, ("", "namespaces", ""), "")).await);
+}
+
+/// Upstream counterpart: the tests of `matchconditions`, and `match_conditions_test.go` among those of integration.
+#[tokio::test]
+async fn conditions_decide_together() {
+    const WRONG: &str = "object.nonExistentProperty == 'someval'";
+    let check = async |conditions: &[&str], policy: Option<&str>, expected: Result<bool, &str>| {
+        let named = |(i, expression): (usize, &&str)| json!({"name": format!("test{i}"), "expression": expression});
+        let list: Vec<Value> = conditions.iter().enumerate().map(named).collect();
+        let context = context(json!({"matchConditions": list, "failurePolicy": policy})).await;
+        let found = match write(Create, ("", "pods", ""), "ns").through(&context, &super::MUTATING).await {
+            Ok(_) => Ok(false),
+            Err(why) if why.ends_with("this server asks no webhooks") => Ok(true),
+            Err(why) => Err(why),
+        };
+        assert_eq!(
+            found,
+            expected.map_err(|why| format!("pods \"x\" is forbidden: {why}")),
+            "{conditions:?} {policy:?}"
+        );
+    };
+    check(&[], None, Ok(true)).await;
+    check(&["true"], None, Ok(true)).await;
+    check(&["true", "oldObject == null"], None, Ok(true)).await;
+    for some_false in
+        [&["false"][..], &["false", "false"], &["false", "true"], &["true", "false"], &["true", "false", "true"]]
+    {
+        check(some_false, None, Ok(false)).await;
+    }
+    check(&["true", WRONG, "false", "true", WRONG], None, Ok(false)).await;
+    let why = format!("expression '{WRONG}' resulted in error: no such key: nonExistentProperty");
+    for policy in [None, Some("Fail")] {
+        check(&["true", WRONG, "true", WRONG], policy, Err(&why)).await;
+    }
+    check(&["true", WRONG, "true", WRONG], Some("Ignore"), Ok(false)).await;
+    let both = format!("[{why}, expression 'object.other == 1' resulted in error: no such key: other]");
+    check(&[WRONG, "object.other == 1"], None, Err(&both)).await;
+    // One of these is cheap enough, all of them are not, whatever one of them says.
+    let mut dear = vec!["authorizer.requestResource.check('a').allowed()"; 8];
+    let budget = "validation failed due to running out of cost budget, no further validation rules will be run";
+    check(&dear, None, Err(budget)).await;
+    dear.insert(0, "false");
+    check(&dear, None, Err(budget)).await;
+    check(&dear, Some("Ignore"), Ok(false)).await;
+}
+
 #[tokio::test]
 async fn configurations_are_exempt_and_forgotten_when_they_go() {
     const GROUP: &str = "admissionregistration.k8s.io";

@@ -24,7 +24,9 @@ pub(super) async fn validate(
 ) -> Result<(), StatusError> {
     let mut scene = Scene::new(context, attributes, SORT).await?;
     let mut concerned = Vec::new();
-    for (index, hook) in hooks.iter().enumerate() {
+    for hook in hooks.iter() {
+        // A webhook is counted among those that are asked.
+        let index = concerned.len();
         concerned.extend(scene.concerned(hook, attributes).await?.map(|(_, input)| (index, hook.clone(), input)));
     }
     let dry_run = attributes.dry_run;

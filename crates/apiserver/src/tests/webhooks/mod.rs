@@ -1,7 +1,9 @@
 //! Admission webhooks over HTTPS, in the whole server.
 
+mod again;
 mod answers;
 mod asked;
+mod cases;
 mod shown;
 mod traced;
 
