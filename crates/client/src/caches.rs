@@ -28,10 +28,12 @@ pub struct Caches {
     inner: Arc<Inner>,
 }
 
+/// The caches of one kind, by namespace and field selector.
+type Parts = HashMap<String, Arc<dyn Any + Send + Sync>>;
+
 #[derive(Default)]
 struct Inner {
-    /// By kind, and by namespace and field selector.
-    caches: Mutex<HashMap<TypeId, HashMap<String, Arc<dyn Any + Send + Sync>>>>,
+    caches: Mutex<HashMap<TypeId, Parts>>,
     reflectors: Mutex<Vec<JoinHandle<()>>>,
 }
 
