@@ -48,7 +48,7 @@ impl Conditions {
                 Ok(Ok(value)) => hold &= matches!(value, Cel::Bool(true)),
                 Ok(Err(why)) => {
                     *errors += 1;
-                    // What was said already is not said again.
+                    // A failure that was told of is not told of again.
                     failures.extend(Some(why).filter(|why| !failures.contains(why)));
                 }
                 Err(OutOfBudget) => {

@@ -20,7 +20,7 @@ pub(super) struct Notes<'a> {
 }
 
 impl Notes<'_> {
-    /// What is said of it, behind its names.
+    /// An annotation about it: its names, and more behind them.
     fn said(&self, more: &[(&str, Value)]) -> String {
         let names = [("configuration", &self.hook.configuration), ("webhook", &self.hook.name)];
         let names = names.into_iter().map(|(field, name)| (field, Value::from(name.as_str())));
