@@ -38,7 +38,7 @@ pub enum Waits {
 /// The stacks of threads that were seen waiting, and how much time one of them stands for.
 pub async fn seen(time: Duration, waits: Waits) -> Result<(Vec<Stack>, Duration), Refusal> {
     let sampling = Sampling::waits()?;
-    // The room is for so many stacks: a long profile looks less often.
+    // There is room for a number of stacks: a long profile looks less often.
     let threads = u32::try_from(sampling.threads_now()).unwrap_or(u32::MAX);
     let period = PERIOD.max(time.saturating_mul(threads) / SAMPLES as u32);
     let (mut turns, end) = (clock::interval(period), Instant::now() + time);

@@ -301,7 +301,7 @@ fn end_of_fields(text: &[u8]) -> Option<usize> {
             b'"' => {
                 at += 1;
                 while *text.get(at)? != b'"' {
-                    // What follows a backslash ends no string.
+                    // A quote behind a backslash ends no string.
                     at += if text[at] == b'\\' { 2 } else { 1 };
                 }
             }
