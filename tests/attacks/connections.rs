@@ -194,6 +194,7 @@ async fn strangers_make_no_metrics() {
         "go_",
         "kubernetes_",
         "leader_election_",
+        "pod_security_",
         "process_",
         "rest_client_",
         "scheduler_",
