@@ -27,12 +27,6 @@ pub(crate) struct Text<'de> {
     depth: u8,
 }
 
-/// The bracket that closes the innermost of those that are open.
-#[inline]
-fn closing(objects: u128) -> u8 {
-    if objects & 1 == 1 { b'}' } else { b']' }
-}
-
 impl<'de> Text<'de> {
     pub(crate) fn new(text: &'de str) -> Self {
         Text { text, at: 0, depth: 0 }
@@ -208,51 +202,35 @@ impl<'de> Text<'de> {
         Some(if negative { -value } else { value })
     }
 
-    /// Passes over a value. What is passed over is mostly long and deep (managed fields), so it is one loop: the brackets that are
-    /// open behind the first are bits, set for objects, and there are no more than [`DEPTH_MAX`].
+    /// Passes over a value.
     pub(crate) fn skip(&mut self) -> Result<(), Error> {
-        let (outer, mut objects) = (self.depth, 0u128);
-        loop {
-            match self.sort()? {
-                Sort::Null => self.word("null")?,
-                Sort::Bool(value) => self.word(if value { "true" } else { "false" })?,
-                Sort::Number => _ = self.number()?,
-                Sort::String => _ = self.raw_string()?,
-                sort => {
-                    self.enter()?;
-                    objects = objects << 1 | u128::from(sort == Sort::Object);
-                    if self.next(closing(objects), true)? {
-                        self.pass_name(objects)?;
-                        continue;
+        match self.sort()? {
+            Sort::Null => self.word("null"),
+            Sort::Bool(value) => self.word(if value { "true" } else { "false" }),
+            Sort::Number => self.number().map(|_| ()),
+            Sort::String => self.raw_string().map(|_| ()),
+            Sort::Array => {
+                self.enter()?;
+                let mut first = true;
+                while self.next(b']', std::mem::take(&mut first))? {
+                    self.skip()?;
+                }
+                Ok(())
+            }
+            Sort::Object => {
+                self.enter()?;
+                let mut first = true;
+                while self.next(b'}', std::mem::take(&mut first))? {
+                    if self.peek() != Some(b'"') {
+                        return Err(self.error("key must be a string"));
                     }
-                    objects >>= 1;
+                    self.raw_string()?;
+                    self.colon()?;
+                    self.skip()?;
                 }
-            }
-            // Behind a value there is another one, unless all that is open ends with it.
-            loop {
-                if self.depth == outer {
-                    return Ok(());
-                }
-                if self.next(closing(objects), false)? {
-                    self.pass_name(objects)?;
-                    break;
-                }
-                objects >>= 1;
+                Ok(())
             }
         }
-    }
-
-    /// Passes over the name and the colon before a value, in an object.
-    #[inline]
-    fn pass_name(&mut self, objects: u128) -> Result<(), Error> {
-        if objects & 1 == 0 {
-            return Ok(());
-        }
-        if self.peek() != Some(b'"') {
-            return Err(self.error("key must be a string"));
-        }
-        self.raw_string()?;
-        self.colon()
     }
 
     /// Nothing follows on the value.
