@@ -88,7 +88,12 @@ impl Pki {
     /// A kubelet's certificate towards the API server.
     pub fn node_client(&self, node: &str) -> Result<Credential> {
         let subject = Subject::client(&format!("system:node:{node}"), Some("system:nodes"));
-        self.credential(&format!("kubelet-client-{node}"), &self.authority, &subject)
+        self.credential(&node_client(node), &self.authority, &subject)
+    }
+
+    /// The files of that certificate and its key.
+    pub fn node_client_files(&self, node: &str) -> [PathBuf; 2] {
+        self.files(&node_client(node))
     }
 
     /// A kubelet's certificate towards its clients. `hosts` are the node's names and addresses.
@@ -110,8 +115,7 @@ impl Pki {
     /// `NAME.crt` and `NAME.key`: kept while they are for this subject, from this authority and not old; made again
     /// otherwise. Calling it again later is the renewal.
     pub fn credential(&self, name: &str, authority: &Authority, subject: &Subject) -> Result<Credential> {
-        let certificate_path = self.folder.join(format!("{name}.crt"));
-        let key_path = self.folder.join(format!("{name}.key"));
+        let [certificate_path, key_path] = self.files(name);
         if let (Some(certificate), Some(key)) = (file::read(&certificate_path)?, file::read(&key_path)?)
             && still_right(&certificate, authority, subject)
             && keys_match(&certificate, &key)
@@ -124,6 +128,14 @@ impl Pki {
         unless_it_cannot_be_kept(written);
         Ok(credential)
     }
+
+    fn files(&self, name: &str) -> [PathBuf; 2] {
+        ["crt", "key"].map(|ending| self.folder.join(format!("{name}.{ending}")))
+    }
+}
+
+fn node_client(node: &str) -> String {
+    format!("kubelet-client-{node}")
 }
 
 /// A credential that is made anew at every start works without being kept, as on a full disk; a warning says so.

@@ -217,9 +217,8 @@ pub async fn start_beside(
     let own = || {
         let (held, pki) = (name.clone(), &control_plane.pki);
         control_plane.fresh.keep(pki, move |pki| Ok(pki.node_client(&held).map(drop)?))?;
-        let file = |ending: &str| layout.pki().join(format!("kubelet-client-{name}.{ending}"));
-        let authority = pki.authority.certificate().to_owned();
-        anyhow::Ok(Own { certificate: file("crt"), key: file("key"), authority })
+        let [certificate, key] = pki.node_client_files(&name);
+        anyhow::Ok(Own { certificate, key, authority: pki.authority.certificate().to_owned() })
     };
     let own = options.embedded_registry.then(own).transpose()?;
     let hosts: Vec<String> = [name.clone()].into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
