@@ -134,13 +134,11 @@ async fn limited(
     let long_running = info.long_running();
     // Callers inside this process bound themselves, and must not starve behind clients.
     let internal = parts.extensions.get::<Arc<User>>().is_some();
-    let timeout = given(parts.uri.query().unwrap_or(""), router.state.limits.request_timeout);
+    let most = router.state.limits.request_timeout;
+    let timeout = if long_running { None } else { Some(given(parts.uri.query().unwrap_or(""), most)?) };
     // The state of a whole request is some kilobytes: every layer above would move them, so they move one pointer.
     let work = Box::pin(authenticated(router, parts, body, info, found));
-    if long_running {
-        return work.await;
-    }
-    let timeout = timeout?;
+    let Some(timeout) = timeout else { return work.await };
     timing::ends(Instant::now() + timeout);
     let gate = (!internal).then(|| router.large.clone());
     match clock::timeout(timeout, large::guarded(gate, work)).await {
