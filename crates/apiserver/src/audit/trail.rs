@@ -11,6 +11,7 @@ use std::{
 
 use api::{Value, meta};
 use futures::FutureExt;
+use json::append_string;
 use parking_lot::Mutex;
 
 use super::{
@@ -204,7 +205,7 @@ pub fn structure<'f>(fields: impl IntoIterator<Item = (&'f str, Value)>) -> Stri
         if text.len() > 1 {
             text.push(b',');
         }
-        Value::from(name).append_to(&mut text);
+        append_string(&mut text, name);
         text.push(b':');
         value.append_to(&mut text);
     }

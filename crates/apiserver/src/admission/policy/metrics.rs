@@ -63,14 +63,14 @@ impl Counts {
         let labels =
             [("enforcement_action", action), ("error_type", sort), ("policy", policy), ("policy_binding", binding)];
         self.0.count(&CHECKS, &labels);
-        self.0.series(&CHECK_SECONDS, &labels).observe(took.as_secs_f64());
+        self.0.observe(&CHECK_SECONDS, &labels, took.as_secs_f64());
     }
 
     /// A mutation was made, or could not be.
     pub(super) fn changed(&self, (policy, binding): Names<'_>, why: Option<&str>, took: Duration) {
         let labels = [("error_type", sort(why)), ("policy", policy), ("policy_binding", binding)];
         self.0.count(&CHANGES, &labels);
-        self.0.series(&CHANGE_SECONDS, &labels).observe(took.as_secs_f64());
+        self.0.observe(&CHANGE_SECONDS, &labels, took.as_secs_f64());
     }
 
     /// The match conditions of a webhook or policy, if it has any, were evaluated.
@@ -80,7 +80,7 @@ impl Counts {
         if cost.errors > 0 {
             self.0.series(&CONDITION_ERRORS, &labels).count_more(cost.errors);
         }
-        self.0.series(&CONDITION_SECONDS, &labels).observe(cost.took.as_secs_f64());
+        self.0.observe(&CONDITION_SECONDS, &labels, cost.took.as_secs_f64());
     }
 
     /// The lines for `/metrics`.
