@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use crate::{
+    affinity::requests,
     node::huge_pages,
     pod::spec::resources,
     volumes::{
@@ -42,12 +43,9 @@ fn medium(name: &str, pod: &Pod) -> Result<Medium, String> {
             Some(huge_pages::size(page).ok_or_else(|| format!("medium {name}: {page:?} is no size of a page"))?)
         }
     };
-    let spec = pod.spec.iter();
-    let of_containers =
-        spec.clone().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
-    let needs =
-        of_containers.filter_map(|c| c.resources.as_ref()).chain(spec.filter_map(|spec| spec.resources.as_ref()));
-    let requests = needs.flat_map(|needs| needs.requests.iter().flatten());
+    let of_containers = requests::containers(pod).filter_map(|container| container.resources.as_ref());
+    let of_pod = pod.spec.iter().filter_map(|spec| spec.resources.as_ref());
+    let requests = of_containers.chain(of_pod).flat_map(|needs| needs.requests.iter().flatten());
     let mut pages: Vec<i64> = requests.filter_map(|(name, _)| huge_pages::page_of(name)).collect();
     pages.retain(|page| sized.is_none_or(|sized| sized == *page));
     pages.sort_unstable();
