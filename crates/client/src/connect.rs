@@ -25,14 +25,23 @@ use crate::{
 
 /// A way to the API server. Clones go the same way.
 #[derive(Clone)]
-pub struct Client(Arc<dyn Fn(Request<Body>) -> Sending + Send + Sync>);
+pub struct Client {
+    way: Way,
+    in_process: bool,
+}
 
+type Way = Arc<dyn Fn(Request<Body>) -> Sending + Send + Sync>;
 type Sending = BoxFuture<'static, Result<Response<Body>, Error>>;
 
 impl Client {
     /// Sends a request as it is, with a path and a query for its URI. An answer of any code is an answer.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
-        (self.0)(request).await
+        (self.way)(request).await
+    }
+
+    /// Whether the server is in this process, so that nothing between can fall silent.
+    pub(crate) fn is_in_process(&self) -> bool {
+        self.in_process
     }
 
     /// This client in the name of a program: `User-Agent` says it, and the fields that it writes are managed by it.
@@ -40,10 +49,11 @@ impl Client {
     pub fn named(self, program: &'static str) -> Client {
         let agent =
             HeaderValue::try_from(format!("{program}/{}", env!("CARGO_PKG_VERSION"))).expect("a word of letters");
-        Client(Arc::new(move |mut request| {
+        let way: Way = Arc::new(move |mut request| {
             request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| agent.clone());
-            (self.0)(request)
-        }))
+            (self.way)(request)
+        });
+        Client { way, ..self }
     }
 }
 
@@ -56,14 +66,15 @@ pub fn from_kubeconfig(path: &Path) -> Result<Client, ConfigError> {
 pub fn from_config(config: &Config) -> Result<Client, ConfigError> {
     let remote = Arc::new(config.connect()?);
     let host: Arc<str> = config.server.authority().map_or("", |authority| authority.as_str()).into();
-    Ok(Client(Arc::new(move |request| {
+    let way: Way = Arc::new(move |request| {
         let (remote, host) = (remote.clone(), host.clone());
         async move {
             let method = request.method().clone();
             counted(&host, method, remote.send(request)).await
         }
         .boxed()
-    })))
+    });
+    Ok(Client { way, in_process: false })
 }
 
 /// Sends a request, and counts how it ended.
@@ -152,12 +163,13 @@ where
         + 'static,
     B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    Client(Arc::new(move |request| {
+    let way: Way = Arc::new(move |request| {
         let method = request.method().clone();
         let answer = service.clone().oneshot(request);
         let answer = async move { Ok(answer.await.map_err(Error::transport)?.map(Body::wrap)) };
         counted(metrics::OWN, method, answer).boxed()
-    }))
+    });
+    Client { way, in_process: true }
 }
 
 /// A client that goes the way of another one, which counts its requests.
@@ -165,7 +177,8 @@ fn through<S>(service: S) -> Client
 where
     S: Service<Request<Body>, Response = Response<Body>, Future: Send, Error = Error> + Clone + Send + Sync + 'static,
 {
-    Client(Arc::new(move |request| service.clone().oneshot(request).boxed()))
+    let way: Way = Arc::new(move |request| service.clone().oneshot(request).boxed());
+    Client { way, in_process: false }
 }
 
 #[cfg(test)]
