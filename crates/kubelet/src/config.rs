@@ -57,7 +57,7 @@ pub struct Config {
     pub evictions: Limits,
     /// The parameters of the kernel that Pods may set.
     pub sysctls: Sysctls,
-    /// The engine gives processes SELinux labels where the kernel has SELinux. Ours does not.
+    /// The engine gives processes SELinux labels where the kernel has SELinux. Ours does if it is told to.
     pub selinux_labels: bool,
     pub features: Features,
     /// The settings of a KubeletConfiguration beside all this.

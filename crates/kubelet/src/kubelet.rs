@@ -37,6 +37,7 @@ use crate::{
             hardening::Modules,
             linux::Ground,
             resources::{self, PodLimits},
+            selinux::{self, Labels},
         },
         workers::PodWorkers,
     },
@@ -61,6 +62,8 @@ const SYS: &str = "/sys/devices/system";
 pub struct Host {
     pub machine: Machine,
     pub modules: Modules,
+    /// The SELinux label of containers' files, where the engine gives labels.
+    pub labels: Option<Arc<selinux::Context>>,
     pub cgroups: Cgroups,
     pub mounter: Arc<dyn Mounter>,
     /// Where the kernel tells of processors and NUMA nodes.
@@ -73,9 +76,12 @@ pub struct Host {
 
 impl Host {
     pub fn here(config: &Config) -> Self {
+        let modules = Modules::of_this_kernel();
+        let labels = modules.selinux && config.selinux_labels;
         Host {
             machine: Machine::read(),
-            modules: Modules::of_this_kernel(),
+            modules,
+            labels: labels.then(|| selinux::Context::of_files(Path::new("/")).map(Arc::new)).flatten(),
             cgroups: Cgroups::new(Path::new("/sys/fs/cgroup"), &config.cgroup_root),
             mounter: Arc::new(mounter::Kernel),
             sys: PathBuf::from(SYS),
@@ -89,6 +95,7 @@ impl Host {
         Host {
             machine: Machine::read(),
             modules: Modules::default(),
+            labels: None,
             cgroups: Cgroups::new(Path::new("/dev/null"), "/"),
             mounter: Arc::new(mounter::Nothing),
             sys: PathBuf::from(SYS),
@@ -284,6 +291,7 @@ impl Kubelet {
             mounter: self.host.mounter.clone(),
             csi: self.csi.clone(),
             local: self.local.clone(),
+            labels: Labels::new(self.host.labels.clone(), self.config.features),
             remote: self.remote.clone(),
             figures: self.figures.clone(),
         }

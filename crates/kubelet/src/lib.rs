@@ -59,7 +59,7 @@ pub use config::{Config, Gate, Serving};
 pub use csi::messages as csi_messages;
 pub use error::Error;
 pub use plugins::messages as plugin_messages;
-pub use pod::spec::hardening::Sysctls;
+pub use pod::spec::{hardening::Sysctls, selinux::of_this_machine as selinux_context};
 pub use sharing::Config as Sharing;
 pub use users::range::Part as UsersPart;
 

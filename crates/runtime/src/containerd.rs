@@ -35,6 +35,8 @@ pub struct Options {
     pub sandbox_image: String,
     /// A server that is asked for the content of images before their registry.
     pub mirror: Option<Mirror>,
+    /// Processes and files of containers get SELinux labels.
+    pub selinux: bool,
 }
 
 /// A server that has content of any registry. This containerd shows it a certificate.
@@ -62,6 +64,9 @@ impl Mirror {
     }
 }
 
+/// The line by which containers are labelled.
+const SELINUX: &str = "enable_selinux = true";
+
 /// Where network plugins are: the folder of the specification, which networks that install themselves use, and those of
 /// distributions.
 const PLUGINS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
@@ -81,6 +86,7 @@ impl Options {
             cni_conf: "/etc/cni/net.d".into(),
             sandbox_image: images::PAUSE.to_owned(),
             mirror: None,
+            selinux: false,
         }
     }
 
@@ -113,7 +119,7 @@ impl Options {
 
     /// containerd's configuration. Pure: equal options give equal text.
     pub fn config(&self) -> String {
-        let Options { root, state, cni_bin, cni_conf, sandbox_image, mirror } = self;
+        let Options { root, state, cni_bin, cni_conf, sandbox_image, mirror, selinux } = self;
         let (root, state, socket) = (root.display(), state.display(), self.socket().display().to_string());
         let (cni_bin, cni_conf) = (cni_bin.display(), cni_conf.display());
         let registries = mirror.as_ref().map_or_else(String::new, |_| {
@@ -146,6 +152,7 @@ disabled_plugins = [
   stream_server_port = "0"
   # Where the process may not lower its score (CAP_SYS_RESOURCE missing), no sandbox would start otherwise.
   restrict_oom_score_adj = true
+  enable_selinux = {selinux}
   netns_mounts_under_state_dir = true
   tolerate_missing_hugetlb_controller = true
   enable_unprivileged_ports = true
@@ -205,10 +212,12 @@ impl Containerd {
         let mut containerd = match running(&options) {
             Some(pid) => {
                 let told = fs::read_to_string(options.config_file()).unwrap_or_default();
-                if options.mirror.is_some() && told != options.config() {
-                    tracing::warn!(
-                        "containerd runs with an older configuration; it asks no other nodes until it starts anew"
-                    );
+                let missing = [
+                    (options.mirror.is_some() && !told.contains("config_path"), "asks no other nodes"),
+                    (options.selinux && !told.contains(SELINUX), "gives no SELinux labels"),
+                ];
+                for (_, what) in missing.into_iter().filter(|(is_missing, _)| *is_missing) {
+                    tracing::warn!("containerd runs with an older configuration; it {what} until it starts anew");
                 }
                 Containerd { options, child: None, pid }
             }
@@ -553,5 +562,7 @@ mod tests {
         for line in ["root = \"/x/root\"", "address = \"/x/state/containerd.sock\"", "restrict_oom_score_adj = true"] {
             assert!(config.contains(line), "{line} missing in {config}");
         }
+        let labelled = Options { selinux: true, ..Options::new("/x/root", "/x/state") }.config();
+        assert!(labelled.contains(SELINUX) && !config.contains(SELINUX));
     }
 }

@@ -42,6 +42,8 @@ struct State {
     uses: BTreeMap<String, u64>,
     /// The CDI devices of each container that was made, by its id.
     devices: BTreeMap<String, Vec<String>>,
+    /// The places in each container whose files the engine was to give the container's SELinux label.
+    relabelled: BTreeMap<String, Vec<String>>,
     /// The abilities of its handlers, by their names.
     handlers: BTreeMap<String, RuntimeHandlerFeatures>,
     interceptor: Option<Interceptor>,
@@ -104,10 +106,19 @@ impl Fake {
 
     /// The CDI devices that the newest container of that name was made with.
     pub fn cdi_devices(&self, name: &str) -> Vec<String> {
+        self.of_newest(name, |state| &state.devices)
+    }
+
+    /// The places in the newest container of that name whose files it was made with labels for.
+    pub fn relabelled(&self, name: &str) -> Vec<String> {
+        self.of_newest(name, |state| &state.relabelled)
+    }
+
+    fn of_newest(&self, name: &str, lists: impl Fn(&State) -> &BTreeMap<String, Vec<String>>) -> Vec<String> {
         let state = self.state.lock();
         let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
         let newest = named.max_by_key(|c| &c.id);
-        newest.and_then(|c| state.devices.get(&c.id)).cloned().unwrap_or_default()
+        newest.and_then(|c| lists(&state).get(&c.id)).cloned().unwrap_or_default()
     }
 
     /// From now on it has a handler of that name that can do this.
@@ -352,6 +363,8 @@ impl Runtime for Fake {
                 return Err(reserved(&metadata.name));
             }
             let id = format!("c{:04}", state.serial);
+            let labelled = config.mounts.into_iter().filter(|mount| mount.selinux_relabel);
+            state.relabelled.insert(id.clone(), labelled.map(|mount| mount.container_path).collect());
             state.devices.insert(id.clone(), config.cdi_devices.into_iter().map(|device| device.name).collect());
             let mut status = ContainerStatus {
                 id: id.clone(),

@@ -174,7 +174,7 @@ impl Csi {
             volume_path: path(&held.target),
             capacity_range: Some(CapacityRange { required_bytes: new.value(), limit_bytes: 0 }),
             staging_target_path: held.staged.as_deref().map(path).unwrap_or_default(),
-            volume_capability: Some(held.volume.capability(&abilities, None)),
+            volume_capability: Some(held.volume.capability(&abilities, None, &held.record.label)),
             secrets: self.expand_secrets(held).await.map_err(Failure::Unable)?,
         };
         driver.call::<_, ExpandResponse>(EXPAND, request).await.map(drop).map_err(Failure::Call)

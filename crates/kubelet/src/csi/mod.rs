@@ -117,7 +117,7 @@ impl Csi {
     }
 
     /// Brings a volume into a Pod. Where it is.
-    pub async fn mount(&self, wish: &Wish<'_>) -> Result<PathBuf, VolumeError> {
+    pub async fn mount(&self, wish: &Wish<'_>) -> Result<(PathBuf, bool), VolumeError> {
         let volume = &wish.volume;
         let mut record = volume.record(&self.node_name);
         if !record.is_sound() {
@@ -126,10 +126,15 @@ impl Csi {
         let settings = self.settings(&volume.driver).await?;
         self.plan(wish, &settings);
         let place = self.places.published(wish.folder, &record);
+        if settings.labels {
+            let label = wish.label.clone().map_err(|why| publish::failed(&record, why))?;
+            record.label = label.unwrap_or_default();
+        }
+        let is_labelled = !record.label.is_empty();
         if wish.is_mounted && !settings.republishes {
             let staged = Some(self.places.staged(&record).target).filter(|target| target.is_dir());
             self.hold(wish, &record, &place.target, staged);
-            return Ok(place.target);
+            return Ok((place.target, is_labelled));
         }
         if let Some(why) = settings.lacks(volume) {
             return Err(publish::failed(&record, why));
@@ -167,7 +172,7 @@ impl Csi {
         let target = self.publish(&usage, staged.clone()).await?;
         let held = self.hold(wish, &usage.record, &target, staged);
         self.grow(&held).await?;
-        Ok(target)
+        Ok((target, is_labelled))
     }
 
     /// Remembers that a Pod has a volume.

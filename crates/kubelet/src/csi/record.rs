@@ -54,6 +54,9 @@ pub struct Record {
     pub progress: Progress,
     /// Its name in the node's status, where it had to be attached.
     pub attached_as: String,
+    /// The SELinux label that it is mounted with, if it is.
+    #[serde(rename = "selinuxMountContext")]
+    pub label: String,
 }
 
 impl Record {
@@ -74,6 +77,11 @@ impl Record {
     /// Whether both are about one volume on this node.
     pub fn is_of(&self, other: &Record) -> bool {
         (&self.driver, &self.handle, self.is_block()) == (&other.driver, &other.handle, other.is_block())
+    }
+
+    /// Whether a Pod that wants this one uses another, which is staged, or will. One with another label has to go first.
+    pub fn uses(&self, staged: &Record) -> bool {
+        self.is_of(staged) && self.label == staged.label
     }
 
     /// The record in a folder. One that cannot be read is told of, and counts as none.

@@ -41,6 +41,9 @@ impl Csi {
     pub(super) async fn stage(&self, usage: &Usage<'_>) -> Result<Option<PathBuf>, VolumeError> {
         let (place, stages) = (self.places.staged(&usage.record), usage.can(Ability::StageUnstageVolume));
         let held = self.look(&place).await.filter(|held| held.is_of(&usage.record));
+        if let Some(held) = held.as_ref().filter(|held| held.progress != Progress::Nothing) {
+            self.same_label(held, &usage.record)?;
+        }
         let progress = held.map_or(Progress::Nothing, |held| held.progress);
         let target = stages.then(|| place.target.clone());
         if progress == Progress::Done {
@@ -82,6 +85,17 @@ impl Csi {
         Ok(target)
     }
 
+    /// A volume is mounted with one label at a time. One that no Pod uses any more is unstaged soon, and then mounted anew.
+    fn same_label(&self, held: &Record, wanted: &Record) -> Result<(), VolumeError> {
+        if held.label == wanted.label {
+            return Ok(());
+        }
+        self.unpublished.notify_one();
+        let shown = |label: &str| if label.is_empty() { "none".to_owned() } else { format!("{label:?}") };
+        let (held, label) = (shown(&held.label), shown(&wanted.label));
+        Err(failed(wanted, format!("conflicting SELinux labels: it is mounted with {held}, and the Pod wants {label}")))
+    }
+
     pub(super) async fn look(&self, place: &Place) -> Option<Record> {
         let folder = place.folder.clone();
         blocking(move || Record::read(&folder)).await
@@ -110,7 +124,7 @@ impl Csi {
         let _turn = self.turns.take(record).await;
         let place = self.places.staged(record);
         let Some(held) = self.look(&place).await else { return Ok(()) };
-        if self.wanted().await.iter().any(|wanted| wanted.is_of(&held)) {
+        if self.wanted().await.iter().any(|wanted| wanted.uses(&held)) {
             return Ok(());
         }
         if held.progress != Progress::Nothing {
@@ -146,7 +160,7 @@ impl Csi {
             let staged = blocking(move || places.all_staged()).await;
             unused.retain(|name| !wanted.iter().chain(&staged).any(|record| record.attached_as == *name));
             self.attachments.forget(&unused);
-            let over: Vec<Record> = staged.into_iter().filter(|held| !wanted.iter().any(|w| w.is_of(held))).collect();
+            let over: Vec<Record> = staged.into_iter().filter(|held| !wanted.iter().any(|w| w.uses(held))).collect();
             let key = |record: &Record| self.places.staged(record).folder.display().to_string();
             waits.retain(|held, _| over.iter().any(|record| key(record) == *held));
             for record in over {

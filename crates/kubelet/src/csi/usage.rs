@@ -29,6 +29,8 @@ pub struct Wish<'a> {
     pub volume: Volume,
     /// The group that is to own the files.
     pub group: Option<u32>,
+    /// The SELinux label that it is to be mounted with, if its driver can do that, or why there is none.
+    pub label: Result<Option<String>, String>,
     /// The Pod has it: it is published again if its driver wants that.
     pub is_mounted: bool,
 }
@@ -50,7 +52,7 @@ impl Usage<'_> {
 
     pub fn capability(&self) -> VolumeCapability {
         let group = self.wish.group.filter(|_| self.can(Ability::VolumeMountGroup));
-        self.wish.volume.capability(&self.abilities, group)
+        self.wish.volume.capability(&self.abilities, group, &self.record.label)
     }
 
     /// The content of a Secret that the driver wants to see.

@@ -7,9 +7,12 @@ use k8s_openapi::api::{
     storage::v1::{CSIDriver, TokenRequest},
 };
 
-use crate::csi::{
-    messages::{Ability, AccessMode, AccessType, Empty, Mode, MountVolume, VolumeCapability},
-    record::{Progress, Record, hex},
+use crate::{
+    csi::{
+        messages::{Ability, AccessMode, AccessType, Empty, Mode, MountVolume, VolumeCapability},
+        record::{Progress, Record, hex},
+    },
+    pod::spec::selinux,
 };
 
 /// A Secret by its namespace and its name.
@@ -94,6 +97,7 @@ impl Volume {
             volume_mode: if self.is_block { "Block" } else { "" }.to_owned(),
             progress: Progress::Nothing,
             attached_as: String::new(),
+            label: String::new(),
         }
     }
 
@@ -104,13 +108,14 @@ impl Volume {
 
     /// The capability by which the driver is told how the volume is used. The group is for drivers that give the files
     /// to it themselves.
-    pub fn capability(&self, abilities: &BTreeSet<Ability>, group: Option<u32>) -> VolumeCapability {
+    pub fn capability(&self, abilities: &BTreeSet<Ability>, group: Option<u32>, label: &str) -> VolumeCapability {
+        let option = (!label.is_empty()).then(|| selinux::option(label));
         let access_type = if self.is_block {
             AccessType::Block(Empty {})
         } else {
             AccessType::Mount(MountVolume {
                 fs_type: self.fs_type.clone(),
-                mount_flags: self.mount_options.clone(),
+                mount_flags: self.mount_options.iter().cloned().chain(option).collect(),
                 volume_mount_group: group.map(|group| group.to_string()).unwrap_or_default(),
             })
         };
@@ -137,6 +142,8 @@ pub struct Settings {
     pub attach_required: bool,
     pub wants_pod: bool,
     pub republishes: bool,
+    /// It can mount its volumes with an SELinux label.
+    pub labels: bool,
     fs_group_policy: String,
     pub tokens: Vec<TokenRequest>,
     pub tokens_in_secrets: bool,
@@ -152,6 +159,7 @@ impl Settings {
             attach_required: spec.attach_required != Some(false),
             wants_pod: spec.pod_info_on_mount == Some(true),
             republishes: spec.requires_republish == Some(true),
+            labels: spec.se_linux_mount == Some(true),
             fs_group_policy: spec.fs_group_policy.unwrap_or_else(|| "ReadWriteOnceWithFSType".to_owned()),
             tokens: spec.token_requests.unwrap_or_default(),
             tokens_in_secrets: spec.service_account_token_in_secrets == Some(true),

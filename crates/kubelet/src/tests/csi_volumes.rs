@@ -8,6 +8,7 @@ use runtime::grpc::Code;
 
 use crate::{
     csi::messages::{Ability, AccessType, Mode},
+    pod::spec::selinux,
     tests::{
         csi_driver::{CsiDriver, Disks, Mood, volumes_in_use},
         world::{World, until},
@@ -166,6 +167,60 @@ fn a_volume_is_attached_staged_and_published_and_all_of_that_is_undone() {
         gone(&world, "q").await;
         all_gone(&world, &disks).await;
         assert_eq!(disks.calls(), ["Unpublish h", "Unstage h"]);
+    });
+}
+
+#[test]
+fn a_volume_of_one_pod_is_mounted_with_its_label_and_with_one_at_a_time() {
+    let (world, disks) =
+        world(json!({"attachRequired": false, "seLinuxMount": true}), json!({"accessModes": ["ReadWriteOncePod"]}));
+    *world.labels.lock() = Some(selinux::Context::usual().into());
+    let folder = world.path("of-the-host");
+    let labelled = |level: &str| {
+        let mut pod = spec();
+        let more =
+            [("e", json!({"emptyDir": {}})), ("h", json!({"hostPath": {"path": folder, "type": "DirectoryOrCreate"}}))];
+        for (name, source) in more {
+            let mut volume = source;
+            volume["name"] = name.into();
+            pod["volumes"].as_array_mut().unwrap().push(volume);
+            let mount = json!({"name": name, "mountPath": format!("/{name}")});
+            pod["containers"][0]["volumeMounts"].as_array_mut().unwrap().push(mount);
+        }
+        pod["securityContext"] = json!({"seLinuxOptions": {"level": level}});
+        pod
+    };
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        let flags = |level: &str| [format!("context=\"system_u:object_r:container_file_t:{level}\"")];
+        let check = |level: &str| {
+            for capability in [disks.last_stage().volume_capability, disks.last_publish().volume_capability] {
+                let access = capability.unwrap().access_type;
+                let Some(AccessType::Mount(mount)) = access else { panic!("{access:?}") };
+                assert_eq!(mount.mount_flags, flags(level));
+            }
+        };
+        world.make_pod("p", labelled("s0:c1"));
+        ready(&world, "p").await;
+        check("s0:c1");
+        // The engine labels the Pod's own files, but not what has its label by then, or belongs to the node.
+        assert_eq!(world.engine.relabelled("m"), ["/e", "/etc/hosts", "/dev/termination-log"]);
+        let record = world.pod_dir("p").join("volumes/kubernetes.io~csi/pv/vol_data.json");
+        let record: Value = serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+        assert_eq!(record["selinuxMountContext"], "system_u:object_r:container_file_t:s0:c1");
+        // Nobody gives a Pod the volume with the label of another, and nobody takes it away from that one.
+        world.make_pod("q", labelled("s0:c2"));
+        let why = "FailedMount: MountVolume.MountDevice failed for volume \"pv\" : conflicting SELinux labels: it is mounted \
+                   with \"system_u:object_r:container_file_t:s0:c1\", and the Pod wants \
+                   \"system_u:object_r:container_file_t:s0:c2\"";
+        until("it has to wait", || world.api.has_said(why)).await;
+        assert_eq!(disks.calls(), ["Stage h", "Publish h"]);
+        gone(&world, "p").await;
+        ready(&world, "q").await;
+        check("s0:c2");
+        assert_eq!(disks.calls(), ["Unpublish h", "Unstage h", "Stage h", "Publish h"]);
+        gone(&world, "q").await;
+        all_gone(&world, &disks).await;
     });
 }
 

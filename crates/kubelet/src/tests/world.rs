@@ -22,7 +22,10 @@ use crate::{
     configuration::settings::Settings,
     kubelet::Host,
     node::{cgroup::Cgroups, huge_pages::HugePages, machine::Machine},
-    pod::spec::hardening::Sysctls,
+    pod::spec::{
+        hardening::{Modules, Sysctls},
+        selinux,
+    },
     shutdown::logind::Place,
     tests::api::Api,
     users::range::Part,
@@ -80,6 +83,8 @@ pub struct World {
     /// The settings of the next kubelet, and its feature gates.
     pub settings: Mutex<Settings>,
     pub features: Mutex<Features>,
+    /// The SELinux label of containers' files; none where the next kubelet finds no SELinux.
+    pub labels: Mutex<Option<Arc<selinux::Context>>>,
     /// The part of the machine's user ids that the next kubelet has.
     pub users_part: Mutex<Option<Part>>,
     /// The machine that the next kubelet finds, in place of this one.
@@ -125,6 +130,7 @@ impl World {
                     .with(Feature::ClusterTrustBundle, true)
                     .with(Feature::ClusterTrustBundleProjection, true),
             ),
+            labels: Mutex::default(),
             users_part: Mutex::default(),
             machine: None,
             network: Mutex::default(),
@@ -213,7 +219,7 @@ impl World {
         self.path(&format!("kubelet/pods/{name}-1"))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -236,7 +242,7 @@ impl World {
             users_part: *self.users_part.lock(),
             evictions: Default::default(),
             sysctls: Sysctls::new(&[]).unwrap(),
-            selinux_labels: false,
+            selinux_labels: self.labels.lock().is_some(),
             features: *self.features.lock(),
             settings: Settings { tracing: self.tracing.lock().clone(), ..self.settings.lock().clone() },
             document: None,
@@ -257,10 +263,12 @@ impl World {
             clock::simulate(*self.now.lock(), 1);
             let client = self.api.client();
             let config = self.config(client.clone());
+            let labels = self.labels.lock().clone();
             let host = Host {
                 machine: self.machine.clone().unwrap_or_else(Machine::read),
                 sys: self.machine.as_ref().map_or("/sys/devices/system".into(), |_| self.path("sys")),
-                modules: Default::default(),
+                modules: Modules { selinux: labels.is_some(), apparmor: false },
+                labels,
                 // A tree without any controller: nothing is written.
                 cgroups: Cgroups::new(&self.cgroups(), "/"),
                 mounter: self.mounts.clone(),

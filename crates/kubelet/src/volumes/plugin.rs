@@ -10,7 +10,7 @@ use crate::{
     counted::Figures,
     csi::Csi,
     local::LocalVolumes,
-    pod::spec::downward::Facts,
+    pod::spec::{downward::Facts, selinux::Labels},
     volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, remote::Remote, sources::Sources},
 };
 
@@ -24,6 +24,7 @@ pub struct Means {
     pub mounter: Arc<dyn Mounter>,
     pub csi: Arc<Csi>,
     pub local: LocalVolumes,
+    pub labels: Labels,
     pub remote: Arc<Remote>,
     pub figures: Arc<Figures>,
 }
@@ -60,6 +61,9 @@ pub struct Mounted {
     /// It is a block device, which containers have among their devices.
     #[serde(default)]
     pub is_device: bool,
+    /// Its files are the Pod's: where SELinux is at work the engine gives them the label of the Pod's processes.
+    #[serde(default)]
+    pub relabel: bool,
 }
 
 /// A volume that is to be unmounted.

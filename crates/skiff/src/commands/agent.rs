@@ -439,7 +439,7 @@ async fn engine(
         import_archives(&engine, options, layout, progress).await;
         return Ok(Arc::new(engine));
     }
-    let settings = containerd::Options { mirror, ..layout.engine_options() };
+    let settings = containerd::Options { mirror, selinux: options.selinux, ..layout.engine_options() };
     let settings = if own_network { settings } else { settings.with_installed_network() };
     let containerd = progress.step("container engine", containerd::Containerd::start(settings)).await?;
     let engine = containerd.cri();
@@ -511,7 +511,7 @@ fn kubelet_config(
             ..kubelet_config::settings(document.as_ref())?
         },
         document,
-        selinux_labels: options.container_runtime_endpoint.is_some(),
+        selinux_labels: options.selinux || options.container_runtime_endpoint.is_some(),
         node_labels: BTreeMap::new(),
         node_annotations: cluster
             .parts

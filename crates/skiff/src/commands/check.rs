@@ -124,7 +124,7 @@ pub fn look(options: &options::Check) -> Vec<Line> {
 
 /// The findings about all that `skiff up` needs.
 pub fn for_cluster(options: &options::Up) -> Vec<Line> {
-    look(&options::Check {
+    let mut lines = look(&options::Check {
         data_dir: options.common.data_dir.clone(),
         cis: false,
         secure_port: options.control_plane.secure_port,
@@ -132,7 +132,18 @@ pub fn for_cluster(options: &options::Up) -> Vec<Line> {
         container_runtime_endpoint: options.node.container_runtime_endpoint.clone(),
         // Another network needs what it needs.
         pod_network: if options.control_plane.runs("network") { options.control_plane.pod_network } else { Mode::Auto },
-    })
+    });
+    lines.extend(labels(&options.node));
+    lines
+}
+
+/// Labels are looked at only where they are asked for.
+fn labels(node: &options::Node) -> Option<Line> {
+    let finding = match kubelet::selinux_context() {
+        Ok(context) => good(format!("files of containers are {context}")),
+        Err(why) => bad(format!("{why}; leave --selinux out")),
+    };
+    node.selinux.then_some(Line { what: "SELinux", finding })
 }
 
 /// The findings about all that `skiff agent` needs, which holds its folder already: all but the API server's port.
@@ -140,6 +151,7 @@ pub fn for_node(options: &options::Agent) -> Vec<Line> {
     let mut lines = machine(options.node.container_runtime_endpoint.as_deref());
     lines.push(Line { what: "kubelet port", finding: port(options.node.kubelet_port, "--kubelet-port") });
     lines.push(Line { what: "data folder", finding: data_folder(&options.common.data_dir) });
+    lines.extend(labels(&options.node));
     lines
 }
 

@@ -501,6 +501,10 @@ pub struct Node {
     /// Get images from nodes that have pulled them before their registries are asked, and give other nodes those that this one has
     #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub embedded_registry: bool,
+    /// Give the processes and files of containers SELinux labels; containerd of our own does not otherwise. The kernel and the policy
+    /// of the machine have to be ready for containers (container-selinux)
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub selinux: bool,
     /// Sysctls that Pods may set besides the safe ones; a name or, with a `*` at its end, the beginning of names
     #[arg(long, value_delimiter = ',', value_name = "SYSCTLS", value_parser = value::sysctl)]
     pub allowed_unsafe_sysctls: Vec<String>,

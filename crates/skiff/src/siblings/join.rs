@@ -110,6 +110,7 @@ fn args(
     // Archives that are given to one node of the machine are for all of them.
     flag("image-archives", node.image_archives.clone().unwrap_or_else(|| cluster.images()).into());
     flag("embedded-registry", node.embedded_registry.to_string().into());
+    flag("selinux", node.selinux.to_string().into());
     for sysctl in &node.allowed_unsafe_sysctls {
         flag("allowed-unsafe-sysctls", sysctl.into());
     }

@@ -138,7 +138,8 @@ pub fn admit_modules(desired: &DesiredPod, modules: Modules, labels: bool) -> Re
         return Err(Refusal::new("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"));
     }
     if modules.selinux && !labels && wants_labels(desired) {
-        let message = "Cannot apply seLinuxOptions: the node's own container engine gives no SELinux labels";
+        let message =
+            "Cannot apply seLinuxOptions: the node's own container engine gives SELinux labels only with --selinux";
         return Err(Refusal::new("SELinux", message));
     }
     Ok(())

@@ -10,3 +10,4 @@ pub mod names;
 pub mod render;
 pub mod resources;
 pub mod security;
+pub mod selinux;

@@ -42,6 +42,8 @@ pub fn mounts(kubelet: &Kubelet, setting: &MountSetting<'_>) -> Result<Vec<Mount
     let &MountSetting { desired, container, volumes, env, restarts, recursive } = setting;
     let known = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let folder = kubelet.pod_folder(desired.uid());
+    let selinux = kubelet.host.modules.selinux;
+    let file = |at: &str, host: &Path| Mount { selinux_relabel: selinux, ..file(at, host) };
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let volume = volumes.get(&mount.name);
@@ -55,7 +57,8 @@ pub fn mounts(kubelet: &Kubelet, setting: &MountSetting<'_>) -> Result<Vec<Mount
             host = target;
         }
         let readonly = volume.read_only || mount.read_only.unwrap_or(false);
-        mounts.push(Mount { readonly, recursive_read_only: recursive, ..to_mount(mount, host) });
+        let selinux_relabel = volume.relabel && selinux;
+        mounts.push(Mount { readonly, selinux_relabel, recursive_read_only: recursive, ..to_mount(mount, host) });
     }
     let pod_dir = folder.path();
     if !mounts.iter().any(|m| m.container_path == "/etc/hosts") {
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_container_gets_the_devices_that_it_names() {
-        let mounted = |read_only, is_device| Mounted { path: "/dev/sdx".into(), read_only, is_device };
+        let mounted = |read_only, is_device| Mounted { path: "/dev/sdx".into(), read_only, is_device, relabel: false };
         let volumes = [("d", mounted(false, true)), ("r", mounted(true, true)), ("f", mounted(false, false))];
         let volumes = volumes.map(|(name, volume)| (name.to_owned(), volume)).into();
         let check = |name: &str, expected: Result<&str, &str>| {

@@ -51,6 +51,10 @@ pub fn stays(request: &Request<'_>) -> bool {
 pub async fn mount(request: &Request<'_>, volume: Volume) -> Result<Mounted, VolumeError> {
     let means = request.means;
     let (read_only, is_device) = (volume.read_only, volume.is_block);
+    let label = match is_device || volume.is_inline {
+        true => Ok(None),
+        false => means.labels.mount(request.pod, &request.volume.name, &volume.access_modes),
+    };
     let wish = Wish {
         pod: request.pod,
         name: &request.volume.name,
@@ -58,8 +62,9 @@ pub async fn mount(request: &Request<'_>, volume: Volume) -> Result<Mounted, Vol
         sources: &*means.sources,
         volume,
         group: request.fs_group(),
+        label,
         is_mounted: request.held.is_some(),
     };
-    let path = means.csi.mount(&wish).await?;
-    Ok(Mounted { path, read_only, is_device })
+    let (path, is_labelled) = means.csi.mount(&wish).await?;
+    Ok(Mounted { path, read_only, is_device, relabel: !read_only && !is_device && !is_labelled })
 }

@@ -4,6 +4,7 @@
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ISCSIPersistentVolumeSource, ISCSIVolumeSource, Volume};
 
+use crate::pod::spec::selinux;
 use crate::volumes::{
     directory,
     error::{VolumeError, file_error},
@@ -59,6 +60,7 @@ pub(super) struct Wish {
     file_system: String,
     read_only: bool,
     pub options: Vec<String>,
+    pub access_modes: Vec<String>,
     pub is_device: bool,
 }
 
@@ -131,7 +133,17 @@ impl Wish {
 pub(super) async fn mount(request: &Request<'_>, wish: Wish) -> Result<Mounted, VolumeError> {
     let (volume, means) = (&request.volume.name, request.means);
     let path = request.folder.volume(NAME, volume);
-    let mounted = Mounted { path: path.clone(), read_only: wish.read_only, is_device: wish.is_device };
+    let label = match wish.is_device {
+        true => Ok(None),
+        false => means.labels.mount(request.pod, volume, &wish.access_modes),
+    };
+    let label = label.map_err(|why| wish.failed("MountVolume.MountDevice", why))?;
+    let mounted = Mounted {
+        path: path.clone(),
+        read_only: wish.read_only,
+        is_device: wish.is_device,
+        relabel: !wish.read_only && label.is_none(),
+    };
     if !wish.is_device && means.mounter.is_mounted(&path) {
         return Ok(mounted);
     }
@@ -144,9 +156,10 @@ pub(super) async fn mount(request: &Request<'_>, wish: Wish) -> Result<Mounted, 
     }
     let made = path.clone();
     blocking(move || directory::make(&made)).await?;
+    let options: Vec<String> = wish.options.iter().cloned().chain(label.as_deref().map(selinux::option)).collect();
     let how = disk::Wish {
         file_system: &wish.file_system,
-        options: &wish.options,
+        options: &options,
         read_only: wish.read_only,
         ..disk::Wish::default()
     };
@@ -221,7 +234,7 @@ esac
         let mut own = source();
         own["secretRef"] = json!({"name": "chap"});
         let mounted = world.mount(json!({"iscsi": own})).await.unwrap();
-        assert_eq!(mounted, Mounted { path: world.path(NAME), read_only: false, is_device: false });
+        assert_eq!(mounted, Mounted { path: world.path(NAME), read_only: false, is_device: false, relabel: true });
         let (device, path) = (device(&world), world.path(NAME));
         world.mounts.bind(&path, &path).unwrap();
         let expected = [format!("mkfs.xfs {device}"), format!("mount -t xfs -o defaults {device} {}", path.display())];

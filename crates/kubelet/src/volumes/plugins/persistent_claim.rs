@@ -62,7 +62,7 @@ impl Plugin for PersistentClaim {
                 Some(source) => local::mount(request, persistent, source).await,
                 None => blocking(move || if is_device { device(&persistent) } else { mount(&persistent) }).await,
             };
-            mounted.map(|mounted| Mounted { read_only, ..mounted })
+            mounted.map(|mounted| Mounted { read_only, relabel: mounted.relabel && !read_only, ..mounted })
         })
     }
 
@@ -94,6 +94,7 @@ async fn from_server(
     let source = spec.iscsi.clone()?;
     let mut wish = iscsi::Wish::persistent(name, source, read_only);
     (wish.options, wish.is_device) = (options, is_device);
+    wish.access_modes = spec.access_modes.clone().unwrap_or_default();
     Some(iscsi::mount(request, wish).await)
 }
 
@@ -124,7 +125,9 @@ fn device(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
     };
     let path = PathBuf::from(&source.path);
     match std::fs::metadata(&path) {
-        Ok(meta) if meta.file_type().is_block_device() => Ok(Mounted { path, read_only: false, is_device: true }),
+        Ok(meta) if meta.file_type().is_block_device() => {
+            Ok(Mounted { path, read_only: false, is_device: true, relabel: false })
+        }
         Ok(_) => {
             let why = format!("{} is not a block device", source.path);
             Err(VolumeError::Step { step: "MapVolume.SetUpDevice", volume: name, why })
