@@ -114,24 +114,48 @@ fn less(word: u64, than: u8) -> u64 {
     word.wrapping_sub(eight(than)) & !word & eight(0x80)
 }
 
-/// How many bytes at the front are none of those that `hits` finds in eight of them, and `is_hit` in one.
+/// How many bytes at the front are none of those that `hits` finds in eight of them. Most names and texts are short, so the
+/// bytes that fill no eight are looked at together too: those before them once more, or as two fours that share some.
 #[inline]
-fn until(bytes: &[u8], hits: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) -> usize {
+fn until(bytes: &[u8], hits: impl Fn(u64) -> u64) -> usize {
     let (chunks, rest) = bytes.as_chunks::<8>();
+    let first = |hits: u64| hits.trailing_zeros() as usize / 8;
     for (at, chunk) in chunks.iter().enumerate() {
         let hits = hits(u64::from_le_bytes(*chunk));
         if hits != 0 {
-            return at * 8 + hits.trailing_zeros() as usize / 8;
+            return at * 8 + first(hits);
         }
     }
-    chunks.len() * 8 + rest.iter().take_while(|byte| !is_hit(**byte)).count()
+    if rest.is_empty() {
+        return bytes.len();
+    }
+    if let Some(last) = bytes.last_chunk::<8>() {
+        let hits = hits(u64::from_le_bytes(*last));
+        return if hits == 0 { bytes.len() } else { bytes.len() - 8 + first(hits) };
+    }
+    if let (Some(head), Some(tail)) = (rest.first_chunk::<4>(), rest.last_chunk::<4>()) {
+        let both = u64::from(u32::from_le_bytes(*head)) | u64::from(u32::from_le_bytes(*tail)) << 32;
+        let hits = hits(both);
+        return match first(hits) {
+            _ if hits == 0 => rest.len(),
+            at @ 0..4 => at,
+            at => rest.len() + at - 8,
+        };
+    }
+    // Room that is left over holds bytes that are never found.
+    let mut word = eight(b'x');
+    for (at, byte) in rest.iter().enumerate() {
+        word ^= u64::from(b'x' ^ byte) << (8 * at);
+    }
+    let hits = hits(word);
+    if hits == 0 { rest.len() } else { first(hits) }
 }
 
 /// How many bytes at the front are read from a string as they are: up to a quote, a backslash or a control character.
 #[inline]
 pub(crate) fn ordinary(bytes: &[u8]) -> usize {
     let hits = |word: u64| less(word ^ eight(b'"'), 1) | less(word ^ eight(b'\\'), 1) | less(word, 0x20);
-    until(bytes, hits, |byte| byte < 0x20 || matches!(byte, b'"' | b'\\'))
+    until(bytes, hits)
 }
 
 /// How many bytes at the front are written into a string as they are: fewer than are read so.
@@ -146,7 +170,7 @@ fn plain(bytes: &[u8]) -> usize {
             | less(word ^ eight(0xe2), 1)
             | less(word, 0x20)
     };
-    until(bytes, hits, |byte| byte < 0x20 || matches!(byte, b'"' | b'\\' | b'&' | b'<' | b'>' | 0xe2))
+    until(bytes, hits)
 }
 
 #[cfg(test)]

@@ -106,7 +106,9 @@ impl Known {
     }
 }
 
-fn mixed(name: &[u8]) -> u64 {
+/// A number that differs for most names. Whoever chooses names can make them alike, so it finds a place among few only.
+#[inline]
+pub fn mixed(name: &[u8]) -> u64 {
     let (head, tail) = match (name.first_chunk(), name.last_chunk()) {
         (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
         _ => (name.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte)), 0),

@@ -19,7 +19,7 @@ mod value;
 mod write;
 
 pub use compact::{append_string, is_plain};
-pub use key::{Key, know};
+pub use key::{Key, know, mixed};
 pub use map::{Entry, IntoIter, Iter, IterMut};
 pub use serde_json::{Error, Number};
 pub use source::Reader;

@@ -78,12 +78,8 @@ impl<'v> Encoder<'_, 'v> {
 
     fn fields(&mut self, object: Option<&'v Object>, map: &'v Map, wanted: impl Fn(&Key) -> bool) -> bool {
         let start = self.waiting.len();
-        // Both are sorted by name.
-        let mut known = object.map(|object| &*object.fields).unwrap_or_default().iter().peekable();
         for (name, value) in map.iter().filter(|(name, _)| wanted(name)) {
-            while known.next_if(|field| field.name < *name).is_some() {}
-            let field = known.next_if(|field| field.name == *name);
-            let (place, ty) = match field {
+            let (place, ty) = match object.and_then(|object| object.field(name)) {
                 Some(field) if is_schema(object, field) => (field.place, schema::of(SCHEMA)),
                 Some(field) => (field.place, Some(&field.ty)),
                 None => (u16::MAX, None),

@@ -97,6 +97,9 @@ pub struct Object {
     pub name: Box<str>,
     /// Sorted by name.
     pub fields: Box<[Field]>,
+    /// Where the fields of a type with few stand in `fields`, counted from one, at the place that their name's number gives, or
+    /// behind it. Half of the places are empty at least.
+    places: Box<[u8]>,
     /// Apply owns and replaces it as a whole.
     pub atomic: bool,
     /// Keeps fields that the schema does not know.
@@ -161,7 +164,7 @@ impl Object {
             field.place = place;
         }
         fields.sort_by(|a, b| a.name.cmp(&b.name));
-        Object { name: name.into(), fields: fields.into(), ..Default::default() }
+        Object { name: name.into(), places: places(&fields), fields: fields.into(), ..Default::default() }
     }
 
     pub fn field(&self, name: &str) -> Option<&Field> {
@@ -170,8 +173,42 @@ impl Object {
 
     /// The index of a field in `fields`.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok()
+        let Some(last) = self.places.len().checked_sub(1) else {
+            return self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok();
+        };
+        let mut at = number(name) & last;
+        loop {
+            let found = usize::from(self.places[at].checked_sub(1)?);
+            if *self.fields[found].name == *name {
+                return Some(found);
+            }
+            at = (at + 1) & last;
+        }
     }
+}
+
+/// Types with more fields than this are searched by halves: authors of custom kinds choose names, and may choose alike ones.
+const FEW: usize = 64;
+
+fn number(name: &str) -> usize {
+    (json::mixed(name.as_bytes()) >> 32) as usize
+}
+
+/// See [`Object::places`].
+fn places(fields: &[Field]) -> Box<[u8]> {
+    if fields.len() > FEW {
+        return Box::default();
+    }
+    let mut places = vec![0; (fields.len() * 2).next_power_of_two()];
+    let last = places.len() - 1;
+    for (position, field) in (1..).zip(fields) {
+        let mut at = number(&field.name) & last;
+        while places[at] != 0 {
+            at = (at + 1) & last;
+        }
+        places[at] = position;
+    }
+    places.into()
 }
 
 impl Type {
@@ -418,6 +455,26 @@ mod tests {
         }
         assert!(fields > 2900, "{fields}");
         assert_eq!(TABLE.matches('@').count(), count_refs());
+    }
+
+    #[test]
+    fn fields_are_found_whether_few_or_many() {
+        for count in [0, 1, 2, 3, 8, 33, FEW, FEW + 1, 300] {
+            let names: Vec<String> = (0..count).map(|i| format!("field{}", i * 7)).collect();
+            let object = Object::new("O", names.iter().map(|name| Field::new(name, Type::Any)).collect());
+            for name in &names {
+                let position = object.position(name).expect(name);
+                assert_eq!(*object.fields[position].name, **name, "of {count}");
+            }
+            for other in ["", "field", "field1", "zz", "a-name-that-is-longer-than-all-others"] {
+                assert_eq!(object.position(other), None, "{other:?} among {count}");
+            }
+        }
+        for object in all().iter().filter_map(|named| named.resolve().object()) {
+            for (position, field) in object.fields.iter().enumerate() {
+                assert_eq!(object.position(&field.name), Some(position), "{} {}", object.name, field.name);
+            }
+        }
     }
 
     fn count_refs() -> usize {
