@@ -66,6 +66,7 @@ run "both families of addresses, and IPv6 alone" ./dual-stack.sh
 run "encrypted ways between nodes" ./wireguard.sh
 run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
+run "engines of today" ./engines.sh
 run "restarts" ./restarts.sh
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
