@@ -42,10 +42,12 @@ until_true 20 has 'failed to prepare subPath for volumeMount "v" of container "c
 k delete pod sysctl users parts out --timeout=30s >/dev/null
 
 step "no local user reads what is in the data folder"
-[ "$(stat -c %a "$DATA" "$DATA/kubelet" "$DATA/kubelet/pods" "$DATA/logs" | paste -sd' ')" = "700 750 750 750" ] || fail "the folders' modes"
+[ "$(stat -c %a "$DATA" "$DATA/kubelet" "$DATA/kubelet/pods" "$DATA/logs" | paste -sd' ')" = "711 750 750 750" ] || fail "the folders' modes"
 open=$(find "$DATA/kubelet/pods" -mindepth 1 -maxdepth 1 -perm /007)
 [ -z "$open" ] || fail "open to others: $open"
-refused "Permission denied" setpriv --reuid 65534 --regid 65534 --clear-groups ls "$DATA/kubelet"
+for folder in "$DATA" "$DATA/run" "$DATA/kubelet" "$DATA/pki" "$DATA/containerd" "$DATA/run/io.containerd.grpc.v1.cri"; do
+    refused "Permission denied" setpriv --reuid 65534 --regid 65534 --clear-groups ls "$folder"
+done
 
 step "an image that cannot be pulled, and one that must not be"
 k run nopull --image=localhost:1/none:1 >/dev/null

@@ -67,6 +67,7 @@ run "encrypted ways between nodes" ./wireguard.sh
 run "labels of SELinux" ./selinux.sh
 run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
+run "engines of today" ./engines.sh
 run "restarts" ./restarts.sh
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -10,6 +10,9 @@ use std::{
 
 /// Folders with keys, objects and the engine's state: root alone.
 pub const PRIVATE_FOLDER: u32 = 0o700;
+/// Folders with nothing of their own that everybody may open, through which processes with users of their own get to the roots of
+/// their containers.
+pub const PASSED_FOLDER: u32 = 0o711;
 /// Upstream's folders of the kubelet: the modes inside volumes are the Pods' own, so others do not get this far.
 pub const NODE_FOLDER: u32 = 0o750;
 /// Folders in which the user of a container, whichever it is, must find files. They lie below a [`NODE_FOLDER`].
@@ -42,6 +45,14 @@ pub fn make(path: &Path, mode: u32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a folder with its missing parents, through which everybody passes and in which nobody else looks around. One that exists becomes
+/// such a folder.
+pub fn passage(path: &Path) -> io::Result<()> {
+    folder(path, PASSED_FOLDER)?;
+    let now = fs::metadata(path)?.mode() & 0o7777;
+    if now & 0o111 == 0o111 { Ok(()) } else { fs::set_permissions(path, Permissions::from_mode(now | 0o111)) }
 }
 
 /// Takes away what the mode does not grant, and gives nothing.
@@ -122,6 +133,13 @@ mod tests {
         fs::set_permissions(&deep, Permissions::from_mode(0o755)).unwrap();
         make(&deep, PRIVATE_FOLDER).unwrap();
         assert_eq!(mode(&deep), 0o755, "a user's own folder");
+        for before in [0o700, 0o755, 0o777] {
+            fs::set_permissions(&deep, Permissions::from_mode(before)).unwrap();
+            passage(&deep).unwrap();
+            assert_eq!(mode(&deep), 0o711, "{before:o}");
+        }
+        passage(&dir.path().join("c/d")).unwrap();
+        assert_eq!((mode(&dir.path().join("c")), mode(&dir.path().join("c/d"))), (0o711, 0o711));
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(folder(&dir.path().join("file/x"), NODE_FOLDER).is_err());
     }

@@ -48,7 +48,7 @@ async fn of_volume(kubelet: &Kubelet, pod: &Pod, volume: &Volume, mounted: &Moun
     let path = mounted.path.clone();
     let room: Room = if kubelet.csi.has(&mounted.path, &kubelet.pod_folder(uid)) {
         kubelet.csi.room(uid, &volume.name).await?
-    } else if mounted.is_device || volume.host_path.is_some() {
+    } else if mounted.is_device || volume.host_path.is_some() || volume.image.is_some() {
         // Files of the node's own are none of the Pod's use.
         return None;
     } else if claim.is_some() {

@@ -209,6 +209,9 @@ impl Containerd {
     /// Finds the containerd of these options, or starts it, and waits until CRI answers and the sandbox image is there.
     pub async fn start(options: Options) -> Result<Containerd, Error> {
         write_mirror(&options)?;
+        // In it are the roots of containers, whose users may be none of the machine's: these have to get there.
+        let state = &options.state;
+        modes::passage(state).map_err(file_error(format!("creating {}", state.display())))?;
         let mut containerd = match running(&options) {
             Some(pid) => {
                 let told = fs::read_to_string(options.config_file()).unwrap_or_default();
@@ -314,9 +317,8 @@ fn write_mirror(options: &Options) -> Result<(), Error> {
 }
 
 fn spawn(options: Options) -> Result<Containerd, Error> {
-    for folder in [&options.root, &options.state] {
-        modes::folder(folder, modes::PRIVATE_FOLDER).map_err(file_error(format!("creating {}", folder.display())))?;
-    }
+    let root = &options.root;
+    modes::folder(root, modes::PRIVATE_FOLDER).map_err(file_error(format!("creating {}", root.display())))?;
     let config = options.config_file();
     modes::write(&config, modes::PRIVATE_FILE, options.config())
         .map_err(file_error(format!("writing {}", config.display())))?;

@@ -8,9 +8,11 @@ use std::{
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient, *};
-use tonic::{service::interceptor::InterceptedService, transport::Channel};
+use tonic::{codegen::http::uri::PathAndQuery, service::interceptor::InterceptedService, transport::Channel};
+use tonic_prost::ProstCodec;
 
 use crate::{
+    container::{ContainerConfig, CreateContainerRequest},
     engine::{Credentials, Error, Result, Runtime},
     events, grpc,
     traces::{self, Carry},
@@ -155,10 +157,15 @@ impl Runtime for Cri {
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        Ok(self
-            .call("runtime.v1.RuntimeService/CreateContainer", LONG_CALL, self.runtime().create_container(request))
-            .await?
-            .container_id)
+        let call = async {
+            let carry: Carry = traces::carry;
+            let mut client = tonic::client::Grpc::new(InterceptedService::new(self.channel.clone(), carry));
+            client.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
+            let codec = ProstCodec::<CreateContainerRequest, CreateContainerResponse>::default();
+            let path = PathAndQuery::from_static("/runtime.v1.RuntimeService/CreateContainer");
+            client.unary(tonic::Request::new(request), path, codec).await
+        };
+        Ok(self.call("runtime.v1.RuntimeService/CreateContainer", LONG_CALL, call).await?.container_id)
     }
 
     async fn start_container(&self, id: &str) -> Result<()> {

@@ -5,10 +5,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{
-    AttachRequest, Container, ContainerConfig, ContainerFilter, ContainerStats, ContainerStatus, ExecRequest,
-    ExecSyncResponse, FilesystemUsage, Image, LinuxContainerResources, PodSandbox, PodSandboxConfig, PodSandboxFilter,
-    PodSandboxStatus, PortForwardRequest, StatusResponse, VersionResponse,
+    AttachRequest, Container, ContainerFilter, ContainerStats, ContainerStatus, ExecRequest, ExecSyncResponse,
+    FilesystemUsage, Image, LinuxContainerResources, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxStatus,
+    PortForwardRequest, StatusResponse, VersionResponse,
 };
+
+use crate::container::ContainerConfig;
 
 /// Why a call to the engine failed.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -4,7 +4,9 @@
 use std::{future::ready, time::Duration};
 
 use futures::{FutureExt, StreamExt, stream::BoxStream};
-use k8s_cri::v1::{GetEventsRequest, runtime_service_client::RuntimeServiceClient};
+use k8s_cri::v1::{
+    ContainerEventResponse, ContainerEventType, GetEventsRequest, runtime_service_client::RuntimeServiceClient,
+};
 use tonic::{Response, Status, Streaming, codegen::http::uri::PathAndQuery, transport::Channel};
 use tonic_prost::ProstCodec;
 
@@ -49,6 +51,15 @@ fn container_of(envelope: Envelope) -> Option<String> {
     (event.id.is_empty() || event.id == event.container_id).then_some(event.container_id)
 }
 
+/// The container, or the sandbox, that an event of CRI speaks of, unless it is about a beginning: who begins them is told by the call.
+fn ended(event: ContainerEventResponse) -> Option<String> {
+    let is_end = matches!(
+        event.container_event_type(),
+        ContainerEventType::ContainerStoppedEvent | ContainerEventType::ContainerDeletedEvent
+    );
+    is_end.then_some(event.container_id)
+}
+
 /// A stream that the engine does not offer is refused at once; one that it offers answers with its first event, which
 /// may be hours away. A refusal is waited for this long.
 const REFUSAL: Duration = Duration::from_millis(500);
@@ -71,7 +82,7 @@ async fn offered<M: Send + 'static>(
 pub(crate) async fn subscribe(channel: Channel) -> Option<BoxStream<'static, String>> {
     let mut cri = RuntimeServiceClient::new(channel.clone());
     if let Some(events) = offered(async move { cri.get_container_events(GetEventsRequest {}).await }).await {
-        return Some(events.map(|event| event.container_id).boxed());
+        return Some(events.filter_map(|event| ready(ended(event))).boxed());
     }
     let envelopes = offered(async move {
         let mut client = tonic::client::Grpc::new(channel);
@@ -104,5 +115,20 @@ mod tests {
         assert_eq!(container_of(envelope("c1")).as_deref(), Some("c1"));
         assert_eq!(container_of(envelope("")).as_deref(), Some("c1"));
         assert_eq!(container_of(envelope("exec-7")), None);
+    }
+
+    #[test]
+    fn beginnings_are_not_told() {
+        let of = |kind: ContainerEventType| {
+            ended(ContainerEventResponse {
+                container_id: "c1".to_owned(),
+                container_event_type: kind as i32,
+                ..Default::default()
+            })
+        };
+        assert_eq!(of(ContainerEventType::ContainerStoppedEvent).as_deref(), Some("c1"));
+        assert_eq!(of(ContainerEventType::ContainerDeletedEvent).as_deref(), Some("c1"));
+        assert_eq!(of(ContainerEventType::ContainerCreatedEvent), None);
+        assert_eq!(of(ContainerEventType::ContainerStartedEvent), None);
     }
 }

@@ -13,7 +13,10 @@ use k8s_cri::v1::*;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use crate::engine::{Credentials, Error, Result, Runtime};
+use crate::{
+    container::{self, ContainerConfig},
+    engine::{Credentials, Error, Result, Runtime},
+};
 
 /// Where in a call a test stands: before the engine does what it is told, or before it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,10 +45,12 @@ struct State {
     uses: BTreeMap<String, u64>,
     /// The CDI devices of each container that was made, by its id.
     devices: BTreeMap<String, Vec<String>>,
-    /// The places in each container whose files the engine was to give the container's SELinux label.
-    relabelled: BTreeMap<String, Vec<String>>,
+    /// The mounts of each container that was made, by its id.
+    mounts: BTreeMap<String, Vec<container::Mount>>,
     /// The abilities of its handlers, by their names.
     handlers: BTreeMap<String, RuntimeHandlerFeatures>,
+    /// It can leave a container without the groups of its image.
+    keeps_groups: bool,
     interceptor: Option<Interceptor>,
 }
 
@@ -109,21 +114,26 @@ impl Fake {
         self.of_newest(name, |state| &state.devices)
     }
 
-    /// The places in the newest container of that name whose files it was made with labels for.
-    pub fn relabelled(&self, name: &str) -> Vec<String> {
-        self.of_newest(name, |state| &state.relabelled)
-    }
-
-    fn of_newest(&self, name: &str, lists: impl Fn(&State) -> &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    fn of_newest<T: Clone>(&self, name: &str, lists: impl Fn(&State) -> &BTreeMap<String, Vec<T>>) -> Vec<T> {
         let state = self.state.lock();
         let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
         let newest = named.max_by_key(|c| &c.id);
         newest.and_then(|c| lists(&state).get(&c.id)).cloned().unwrap_or_default()
     }
 
+    /// The mounts that the newest container of that name was made with.
+    pub fn mounts(&self, name: &str) -> Vec<container::Mount> {
+        self.of_newest(name, |state| &state.mounts)
+    }
+
     /// From now on it has a handler of that name that can do this.
     pub fn offers(&self, handler: &str, features: RuntimeHandlerFeatures) {
         self.state.lock().handlers.insert(handler.to_owned(), features);
+    }
+
+    /// From now on it can leave a container without the groups of its image.
+    pub fn keep_groups(&self) {
+        self.state.lock().keeps_groups = true;
     }
 
     /// The users of the sandboxes that are there, by the names of their Pods.
@@ -241,6 +251,15 @@ fn updated(held: LinuxContainerResources, told: LinuxContainerResources) -> Linu
     LinuxContainerResources { cpuset_cpus: or(cpus, held.cpuset_cpus), cpuset_mems: or(mems, held.cpuset_mems), ..base }
 }
 
+fn shown(mount: &container::Mount) -> Mount {
+    Mount {
+        container_path: mount.container_path.clone(),
+        readonly: mount.readonly,
+        recursive_read_only: mount.recursive_read_only,
+        ..Default::default()
+    }
+}
+
 fn not_found(what: &str) -> Error {
     Error::Refused { code: tonic::Code::NotFound, message: format!("{what}: not found") }
 }
@@ -277,7 +296,8 @@ impl Runtime for Fake {
                 features: Some(*features),
             };
             let runtime_handlers = state.handlers.iter().map(handler).collect();
-            Ok(StatusResponse { status: Some(status), runtime_handlers, ..Default::default() })
+            let features = Some(RuntimeFeatures { supplemental_groups_policy: state.keeps_groups });
+            Ok(StatusResponse { status: Some(status), runtime_handlers, features, ..Default::default() })
         })
         .await
     }
@@ -363,21 +383,29 @@ impl Runtime for Fake {
                 return Err(reserved(&metadata.name));
             }
             let id = format!("c{:04}", state.serial);
-            let labelled = config.mounts.into_iter().filter(|mount| mount.selinux_relabel);
-            state.relabelled.insert(id.clone(), labelled.map(|mount| mount.container_path).collect());
             state.devices.insert(id.clone(), config.cdi_devices.into_iter().map(|device| device.name).collect());
+            let linux = config.linux.unwrap_or_default();
+            let groups = linux.security_context.as_ref().map(|context| context.supplemental_groups.clone());
             let mut status = ContainerStatus {
                 id: id.clone(),
                 metadata: Some(metadata),
                 created_at: nanos(),
+                mounts: config.mounts.iter().map(shown).collect(),
+                user: Some(ContainerUser {
+                    linux: Some(LinuxContainerUser {
+                        supplemental_groups: groups.unwrap_or_default(),
+                        ..Default::default()
+                    }),
+                }),
                 image_ref: config.image.as_ref().map(|i| i.image.clone()).unwrap_or_default(),
                 image: config.image,
                 labels: config.labels,
                 annotations: config.annotations,
-                resources: config.linux.map(|l| ContainerResources { linux: l.resources, ..Default::default() }),
+                resources: Some(ContainerResources { linux: linux.resources, ..Default::default() }),
                 ..Default::default()
             };
             status.set_state(ContainerState::ContainerCreated);
+            state.mounts.insert(id.clone(), config.mounts);
             state.containers.insert(id.clone(), (sandbox.to_owned(), status));
             Ok(id)
         })

@@ -5,6 +5,7 @@
 //! [`fake::Fake`] keeps it in memory for tests.
 
 pub mod archives;
+pub mod container;
 pub mod containerd;
 pub mod content;
 pub mod cri;

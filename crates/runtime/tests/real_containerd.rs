@@ -6,6 +6,7 @@ use std::{path::Path, time::Duration};
 use futures::StreamExt;
 use runtime::{
     Runtime, archives,
+    container::ContainerConfig,
     containerd::{self, Containerd, Options},
     cri_api::*,
     image_file::{Entry, Recipe},

@@ -156,14 +156,15 @@ impl Layout {
         if self.root.exists() && !self.root.is_dir() {
             bail!("{root} is not a folder; choose another --data-dir");
         }
-        let made = modes::make(&self.root, modes::PRIVATE_FOLDER);
+        let made = modes::make(&self.root, modes::PASSED_FOLDER);
         made.with_context(|| format!("cannot make the data folder {root}; choose another with --data-dir"))?;
         let version = self.version_file();
         match fs::read_to_string(&version) {
             Ok(text) => match text.trim().parse::<u32>() {
-                // An older skiff may have left it open to all; now that it is known to be ours, it is closed.
-                Ok(found) if found <= FORMAT => modes::folder(&self.root, modes::PRIVATE_FOLDER)
-                    .with_context(|| format!("cannot take the rights of others from {root}")),
+                // An older skiff may have left it open to all, or closed it even to containers; now it is known to be ours.
+                Ok(found) if found <= FORMAT => {
+                    modes::passage(&self.root).with_context(|| format!("cannot change the mode of {root}"))
+                }
                 Ok(found) => bail!(
                     "the data folder {root} has format {found}, this skiff understands up to {FORMAT}; use the newer skiff that wrote it, or another --data-dir"
                 ),
@@ -180,7 +181,7 @@ impl Layout {
                     bail!("{root} is not empty and not a data folder of skiff; choose another --data-dir");
                 }
                 let written = modes::write(&version, modes::PRIVATE_FILE, format!("{FORMAT}\n"))
-                    .and_then(|()| modes::narrow(&self.root, modes::PRIVATE_FOLDER));
+                    .and_then(|()| modes::passage(&self.root));
                 written.with_context(|| format!("cannot write {}; choose another --data-dir", version.display()))
             }
             Err(e) => Err(e).with_context(|| format!("cannot read {}", version.display())),
@@ -258,15 +259,18 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_enters_the_folder_also_if_an_older_skiff_made_it() {
+    fn nobody_else_looks_into_the_folder_also_if_an_older_skiff_made_it() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("data");
         let layout = Layout::new(&root);
         layout.open().unwrap();
-        assert_eq!(mode(&root), 0o700);
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
-        layout.open().unwrap();
-        assert_eq!(mode(&root), 0o700);
+        // Containers with users of their own pass through it.
+        assert_eq!(mode(&root), 0o711);
+        for older in [0o755, 0o700] {
+            fs::set_permissions(&root, fs::Permissions::from_mode(older)).unwrap();
+            layout.open().unwrap();
+            assert_eq!(mode(&root), 0o711);
+        }
         let _held = layout.hold().unwrap();
         for file in [layout.pid_file(), layout.version_file()] {
             assert_eq!(mode(&file), 0o600, "{}", file.display());

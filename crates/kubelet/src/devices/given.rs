@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_cri::v1::{Device, Mount};
+use k8s_cri::v1::Device;
+use runtime::container::Mount;
 
 use crate::devices::messages::ContainerAllocateResponse;
 

@@ -1,9 +1,9 @@
 //! Images: whether to pull, waiting after failures, and the user that an image brings.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use client::EventKind;
-use k8s_cri::v1::{Image, Int64Value, LinuxContainerSecurityContext, PodSandboxConfig};
+use k8s_cri::v1::{Image, ImageSpec, Int64Value, LinuxContainerSecurityContext, PodSandboxConfig};
 use k8s_openapi::api::core::v1::Container;
 use runtime::{engine::Credentials, reference};
 
@@ -85,10 +85,10 @@ impl Held {
 }
 
 /// `Always` for the tag `latest` or none, else `IfNotPresent`.
-fn policy<'a>(container: &'a Container, image: &str) -> &'a str {
+fn policy<'a>(said: Option<&'a str>, image: &str) -> &'a str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let latest = !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
-    container.image_pull_policy.as_deref().unwrap_or(if latest { "Always" } else { "IfNotPresent" })
+    said.unwrap_or(if latest { "Always" } else { "IfNotPresent" })
 }
 
 /// Why a container's image is not there: what its status shows, and the event beside `Failed`.
@@ -136,8 +136,39 @@ pub async fn ensure(
     sandbox: &PodSandboxConfig,
     memory: &mut Memory,
 ) -> Option<Held> {
-    let image = container.image.as_deref().unwrap_or_default();
-    let (policy, mut seen) = (policy(container, image), Seen::default());
+    let wanted = (container.image.as_deref().unwrap_or_default(), container.image_pull_policy.as_deref());
+    one(kubelet, desired, container, wanted, (sandbox, memory)).await.map(Held::of)
+}
+
+/// Makes sure that the images which the container mounts are here: each as the engine is told, by the names of their volumes. `None` as
+/// above.
+pub async fn ensure_mounted(
+    kubelet: &Kubelet,
+    desired: &DesiredPod,
+    container: &Container,
+    sandbox: &PodSandboxConfig,
+    memory: &mut Memory,
+) -> Option<BTreeMap<String, ImageSpec>> {
+    let mut all = BTreeMap::new();
+    for (volume, source) in desired.image_volumes(container) {
+        let wanted = (source.reference.as_deref().unwrap_or_default(), source.pull_policy.as_deref());
+        let image = one(kubelet, desired, container, wanted, (sandbox, memory)).await?.id;
+        let annotations = desired.pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect();
+        let user_specified_image = wanted.0.to_owned();
+        all.insert(volume.to_owned(), ImageSpec { image, user_specified_image, annotations, ..Default::default() });
+    }
+    Some(all)
+}
+
+/// Makes sure that an image is here, which is `wanted` with such a policy.
+async fn one(
+    kubelet: &Kubelet,
+    desired: &DesiredPod,
+    container: &Container,
+    (image, said): (&str, Option<&str>),
+    (sandbox, memory): (&PodSandboxConfig, &mut Memory),
+) -> Option<Image> {
+    let (policy, mut seen) = (policy(said, image), Seen::default());
     let met = match reference::parse(image) {
         Ok(name) => {
             let repository = name.repository;
@@ -164,7 +195,6 @@ pub async fn ensure(
         record.retry_at = clock::now().checked_add(LOOK_AGAIN).ok();
         None
     })
-    .map(Held::of)
 }
 
 /// The reason and the message of a pull that failed, from the engine's words.
@@ -362,8 +392,7 @@ mod tests {
             (None, "a@sha256:0", "IfNotPresent"),
             (Some("Never"), "a", "Never"),
         ] {
-            let container = Container { image_pull_policy: said.map(str::to_owned), ..Default::default() };
-            assert_eq!(policy(&container, image), expected, "{said:?} {image}");
+            assert_eq!(policy(said, image), expected, "{said:?} {image}");
         }
     }
 

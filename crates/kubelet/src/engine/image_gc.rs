@@ -6,8 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use client::EventKind;
 use clock::{Duration, Timestamp};
 use k8s_cri::v1::Image;
+use runtime::reference;
 
-use crate::{configuration::settings::ImageCollection, eviction::pressure::Measured, kubelet::Kubelet};
+use crate::{
+    configuration::settings::ImageCollection, eviction::pressure::Measured, kubelet::Kubelet, pod::desired::DesiredPod,
+};
 
 #[derive(Debug, Clone, Copy)]
 struct Record {
@@ -25,6 +28,13 @@ pub struct ImageGc {
 
 fn names(image: &Image) -> impl Iterator<Item = &String> {
     [&image.id].into_iter().chain(&image.repo_tags).chain(&image.repo_digests)
+}
+
+/// The whole names of the images that a Pod mounts.
+fn mounted(desired: &DesiredPod) -> Vec<String> {
+    let of = |container| desired.image_volumes(container).into_values().collect::<Vec<_>>();
+    let names = desired.containers().flat_map(of).filter_map(|image| image.reference.as_deref());
+    names.filter_map(|name| reference::parse(name).ok()).map(|name| name.whole()).collect()
 }
 
 fn is_used(image: &Image, used: &BTreeSet<String>) -> bool {
@@ -96,7 +106,9 @@ impl ImageGc {
         let (engine, began) = (&kubelet.config.runtime, clock::now_seconds());
         let (Ok(mut images), Ok(containers)) = (engine.images().await, engine.containers(None).await) else { return };
         let named = |c: k8s_cri::v1::Container| [c.image_ref, c.image.map(|i| i.image).unwrap_or_default()];
-        let used: BTreeSet<String> = containers.into_iter().flat_map(named).filter(|name| !name.is_empty()).collect();
+        let of_containers = containers.into_iter().flat_map(named).filter(|name| !name.is_empty());
+        let mounted = kubelet.pods.all().into_iter().flat_map(|pod| mounted(&pod.desired()));
+        let used: BTreeSet<String> = of_containers.chain(mounted).collect();
         let now = clock::now();
         let settings = &kubelet.config.settings.images;
         let (min_age, max_age) = (settings.min_age, settings.max_age);
@@ -146,6 +158,15 @@ mod tests {
             assert_eq!(excess(Measured { available, capacity: 100 }, &usual()), expected, "{available}");
         }
         assert_eq!(excess(Measured { available: 0, capacity: 0 }, &usual()), None);
+    }
+
+    #[test]
+    fn images_that_pods_mount_are_in_use() {
+        let desired = crate::pod::fixture::pod(
+            r#"{"containers": [{"name": "c", "image": "c:1", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+                "volumes": [{"name": "v", "image": {"reference": "data:2"}}, {"name": "w", "image": {"reference": "other"}}]}"#,
+        );
+        assert_eq!(mounted(&desired), ["docker.io/library/data:2"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod cgroup;
 mod changes;
 pub mod counters;
 pub mod declared;
+mod engine;
 pub mod fit;
 pub mod huge_pages;
 pub mod machine;

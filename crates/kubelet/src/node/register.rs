@@ -7,13 +7,12 @@ use api::rules::resource_name;
 use client::{Api, Key};
 use clock::Timestamp;
 use json::{Value, json};
-use k8s_cri::v1::RuntimeHandler;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
         core::v1::{
-            ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeRuntimeHandler,
-            NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSystemInfo, Taint,
+            DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
+            NodeSystemInfo, Taint,
         },
     },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
@@ -22,64 +21,16 @@ use k8s_openapi::{
 use crate::{
     eviction::pressure,
     kubelet::Kubelet,
-    node::{capacity, changes, declared},
+    node::{
+        capacity, changes, declared,
+        engine::{self, Engine},
+    },
     shutdown::follow,
 };
 
 fn annotations(kubelet: &Kubelet) -> BTreeMap<String, String> {
     let own = ("volumes.kubernetes.io/controller-managed-attach-detach".to_owned(), "true".to_owned());
     std::iter::once(own).chain(kubelet.config.node_annotations.clone()).collect()
-}
-
-/// The engine's statements about itself: its version, and what keeps the node from being ready.
-struct Engine {
-    version: String,
-    trouble: Vec<String>,
-    images: Vec<ContainerImage>,
-    handlers: Vec<NodeRuntimeHandler>,
-}
-
-async fn ask_engine(kubelet: &Kubelet) -> Engine {
-    let engine = &kubelet.config.runtime;
-    let version = match engine.version().await {
-        Ok(v) => format!("{}://{}", v.runtime_name, v.runtime_version.trim_start_matches('v')),
-        Err(_) => "unknown".to_owned(),
-    };
-    let mut handlers = Vec::new();
-    let trouble = match engine.status().await {
-        Ok(status) => {
-            handlers.extend(status.runtime_handlers.into_iter().map(handler));
-            let conditions = status.status.unwrap_or_default().conditions;
-            let bad = conditions.into_iter().filter(|c| !c.status);
-            bad.map(|c| match c.r#type.as_str() {
-                "NetworkReady" => format!(
-                    "container runtime network not ready: NetworkReady=false reason:{} message:{}",
-                    c.reason, c.message
-                ),
-                _ => format!("container runtime is down: {}", c.message),
-            })
-            .collect()
-        }
-        Err(error) => vec![format!("container runtime is down: {error}")],
-    };
-    let most = kubelet.config.settings.status_images.unwrap_or(usize::MAX);
-    let images = engine.images().await.unwrap_or_default().into_iter().take(most).map(|i| ContainerImage {
-        names: Some(i.repo_digests.into_iter().chain(i.repo_tags).collect()),
-        size_bytes: i64::try_from(i.size).ok(),
-    });
-    Engine { version, trouble, images: images.collect(), handlers }
-}
-
-/// The abilities of one of the engine's handlers, as the Node object shows them.
-fn handler(handler: RuntimeHandler) -> NodeRuntimeHandler {
-    let features = handler.features.unwrap_or_default();
-    NodeRuntimeHandler {
-        name: Some(handler.name),
-        features: Some(NodeRuntimeHandlerFeatures {
-            recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
-            user_namespaces: Some(features.user_namespaces),
-        }),
-    }
 }
 
 fn conditions(kubelet: &Kubelet, engine: &Engine, before: &[NodeCondition], now: Timestamp) -> Vec<NodeCondition> {
@@ -142,7 +93,10 @@ fn conditions(kubelet: &Kubelet, engine: &Engine, before: &[NodeCondition], now:
 }
 
 async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
-    let engine = ask_engine(kubelet).await;
+    let engine = engine::ask(kubelet).await;
+    // One that is away for a moment has lost none of its abilities.
+    let known = || (before.runtime_handlers.clone().unwrap_or_default(), before.features.clone());
+    let (handlers, features) = engine.abilities.clone().unwrap_or_else(known);
     let held = kubelet.node.get(&Key::new("", &kubelet.config.node_name));
     let now = clock::now_seconds();
     let machine = &kubelet.host.machine;
@@ -176,7 +130,8 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
             ..Default::default()
         }),
         images: Some(engine.images),
-        runtime_handlers: Some(engine.handlers).filter(|l: &Vec<_>| !l.is_empty()),
+        features,
+        runtime_handlers: Some(handlers).filter(|l: &Vec<_>| !l.is_empty()),
         declared_features: declared::declared(&kubelet.config.features, kubelet.config.settings.managers.cpus),
         volumes_in_use: Some(kubelet.csi.in_use().borrow().iter().cloned().collect())
             .filter(|l: &Vec<_>| !l.is_empty()),
@@ -253,6 +208,9 @@ fn change(reported: &NodeStatus, fresh: &NodeStatus) -> Value {
     }
     if fresh.runtime_handlers.is_none() && reported.runtime_handlers.is_some() {
         patch["status"]["runtimeHandlers"] = Value::Null;
+    }
+    if fresh.features.is_none() && reported.features.is_some() {
+        patch["status"]["features"] = Value::Null;
     }
     let kept = |name: &String| fresh.allocatable.as_ref().is_some_and(|list| list.contains_key(name));
     for name in reported.allocatable.iter().flatten().map(|(name, _)| name).filter(|name| !kept(name)) {
@@ -385,6 +343,9 @@ mod tests {
         let used = NodeStatus { volumes_in_use: Some(vec!["v".to_owned()]), ..NodeStatus::default() };
         assert_eq!(change(&used, &NodeStatus::default())["status"]["volumesInUse"], Value::Null);
         assert_eq!(change(&NodeStatus::default(), &used)["status"]["volumesInUse"], json!(["v"]));
+        let able: NodeStatus = json::from_value(json!({"features": {"supplementalGroupsPolicy": true}})).unwrap();
+        assert_eq!(change(&able, &NodeStatus::default())["status"]["features"], Value::Null, "an older engine");
+        assert_eq!(change(&used, &able)["status"]["features"]["supplementalGroupsPolicy"], true);
         let before = status(json!({"cpu": "2", "example.com/dongle": "4"}));
         let expected = json!({"status": {"allocatable": {"cpu": "2", "example.com/dongle": null}}});
         assert_eq!(change(&before, &status(json!({"cpu": "2"}))), expected);

@@ -334,6 +334,8 @@ mod tests {
             env,
             restarts,
             recursive,
+            images: &Default::default(),
+            parts_of_images: false,
         };
         mounts::mounts(&kubelet, &setting).unwrap();
         let check = |below: &str, expected: u32| {

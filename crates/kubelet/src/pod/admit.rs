@@ -53,6 +53,12 @@ impl Refusal {
         Refusal::new("VolumeAttachmentLimitExceeded", message)
     }
 
+    /// The engine would add groups that the Pod does not want.
+    pub fn no_strict_groups() -> Self {
+        let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
+        Refusal::new("SupplementalGroupsPolicyNotSupported", message)
+    }
+
     fn predicate(name: &str, why: &str) -> Self {
         Refusal::new(name, format!("Predicate {name} failed: {why}"))
     }
@@ -131,13 +137,13 @@ fn system(pod: &Pod, spec: &PodSpec) -> Result<(), Refusal> {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Err(Refusal::new("PodOSNotSupported", message));
     }
-    // The engines that are there today do not offer it.
-    let policy = spec.security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
-    if policy == Some("Strict") {
-        let message = "SupplementalGroupsPolicy=Strict is not supported in this node";
-        return Err(Refusal::new("SupplementalGroupsPolicyNotSupported", message));
-    }
     Ok(())
+}
+
+/// Whether a Pod's processes are to have no other groups than it names.
+pub fn wants_strict_groups(spec: &PodSpec) -> bool {
+    let policy = spec.security_context.as_ref().and_then(|c| c.supplemental_groups_policy.as_deref());
+    policy == Some("Strict")
 }
 
 pub const INFEASIBLE: &str = "Infeasible";

@@ -288,9 +288,10 @@ impl Planner<'_> {
             return;
         }
         let before = before.or(self.running.latest(name));
-        let image = container.image.as_deref().unwrap_or_default();
+        let images = self.desired.images(container);
+        let pull = images.iter().filter_map(|image| self.memory.pull_due(image, self.now)).min();
         let restart = self.memory.restart_due(before).filter(|due| *due > self.now);
-        if let Some(due) = restart.or_else(|| self.memory.pull_due(image, self.now)) {
+        if let Some(due) = restart.or(pull) {
             return self.wake(due);
         }
         // An engine that has forgotten its containers does not make the count begin anew.
@@ -487,6 +488,14 @@ mod tests {
         }
         memory.pulls.insert("y".to_owned(), pull(0));
         check("Always", "i:0 s:1", &memory, "start s 1");
+        // An image that is mounted holds back whoever mounts it.
+        let volumes = pod_of(json::json!({"spec": {
+            "containers": [
+                { "name": "m", "image": "x", "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }, { "name": "n", "image": "x" }],
+            "volumes": [{ "name": "v", "image": { "reference": "y" } }],
+        }}));
+        let decision = decide(&volumes, &running(&volumes, ""), &memory, now());
+        assert_eq!(in_words(&decision), "start n 0 wait 1");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A Pod as its source wants it, and the names under which it is found again in the engine.
 
-use std::sync::Arc;
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use api::object::Object;
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, ImageVolumeSource, Pod, PodSpec, VolumeMount};
 use sha2::{Digest, Sha256};
 
 // Labels and annotations that upstream's kubelet sets; tools read them, and a restart finds its Pods by them.
@@ -117,6 +117,21 @@ impl DesiredPod {
         self.init_containers().iter().chain(&self.spec().containers).chain(&*self.ephemeral)
     }
 
+    /// The images that a container mounts, by the names of their volumes.
+    pub fn image_volumes(&self, container: &Container) -> BTreeMap<&str, &ImageVolumeSource> {
+        let of = |mount: &VolumeMount| -> Option<(&str, &ImageVolumeSource)> {
+            let volume = self.spec().volumes.iter().flatten().find(|volume| volume.name == mount.name)?;
+            Some((volume.name.as_str(), volume.image.as_ref()?))
+        };
+        container.volume_mounts.iter().flatten().filter_map(of).collect()
+    }
+
+    /// The images without which a container does not start: its own, and those that it mounts.
+    pub fn images<'a>(&'a self, container: &'a Container) -> Vec<&'a str> {
+        let mounted = self.image_volumes(container).into_values().map(|image| image.reference.as_deref());
+        [container.image.as_deref()].into_iter().chain(mounted).map(Option::unwrap_or_default).collect()
+    }
+
     pub fn container(&self, name: &str) -> Option<&Container> {
         self.containers().find(|c| c.name == name)
     }
@@ -139,6 +154,12 @@ impl DesiredPod {
     pub fn restart_policy(&self) -> &str {
         self.spec().restart_policy.as_deref().unwrap_or("Always")
     }
+}
+
+/// Where a container sees a volume, from its root.
+pub fn mount_path(mount: &VolumeMount) -> Cow<'_, str> {
+    let path = &mount.mount_path;
+    if path.starts_with('/') { path.into() } else { format!("/{path}").into() }
 }
 
 /// Stands for what a container was made from: it is made anew when this changes. Upstream, too, hashes name and image only.

@@ -125,6 +125,8 @@ pub fn running(desired: &DesiredPod, text: &str) -> RunningPod {
             started_at: Some(now()),
             finished_at: (!up).then(now),
             created_at: i64::try_from(index).unwrap(),
+            user: None,
+            read_only_below: Default::default(),
             limits: desired.container(name).map(|c| Limits::wanted(desired.spec(), c)),
         };
         found.containers.insert(0, ran);

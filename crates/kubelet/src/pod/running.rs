@@ -1,11 +1,12 @@
 //! A Pod as the engine has it.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use clock::Timestamp;
 use k8s_cri::v1::{
     ContainerFilter, ContainerState, ContainerStatus, PodSandboxFilter, PodSandboxState, PodSandboxStatus,
 };
+use k8s_openapi::api::core::v1::LinuxContainerUser;
 use runtime::Result;
 
 use crate::{
@@ -43,6 +44,10 @@ pub struct ContainerRun {
     pub created_at: i64,
     /// The limits of its resources, as far as the engine tells.
     pub limits: Option<Limits>,
+    /// The user and the groups of its first process, as far as the engine tells.
+    pub user: Option<LinuxContainerUser>,
+    /// Where it sees mounts that are read-only with all that is mounted below them.
+    pub read_only_below: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -104,6 +109,17 @@ fn ran(status: ContainerStatus, sandbox: String) -> ContainerRun {
         started_at: time(status.started_at),
         finished_at: time(status.finished_at),
         created_at: status.created_at,
+        user: status.user.and_then(|user| user.linux).map(|user| LinuxContainerUser {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: Some(user.supplemental_groups).filter(|groups| !groups.is_empty()),
+        }),
+        read_only_below: status
+            .mounts
+            .into_iter()
+            .filter(|m| m.recursive_read_only)
+            .map(|m| m.container_path)
+            .collect(),
         limits: status.resources.and_then(|r| r.linux).and_then(|linux| Limits::told(&linux)),
         id: status.id,
         reason: status.reason,

@@ -1,11 +1,13 @@
 //! Starts one container: its image, its environment, its mounts, the engine's two calls, and its postStart hook.
 
-use std::{fs, io, io::Read, time::Duration};
+use std::{collections::BTreeMap, fs, io, io::Read, time::Duration};
 
+use api::features::Feature;
 use client::EventKind;
 use files::modes;
-use k8s_cri::v1::{ContainerConfig, PodSandboxConfig};
+use k8s_cri::v1::{ImageSpec, PodSandboxConfig};
 use k8s_openapi::api::core::v1::Container;
+use runtime::container::ContainerConfig;
 
 use crate::{
     engine::{handler, image},
@@ -34,6 +36,8 @@ struct Start<'a> {
     restarts: i32,
     sandbox: Sandbox,
     config: PodSandboxConfig,
+    /// The images that it mounts, by the names of their volumes.
+    images: BTreeMap<String, ImageSpec>,
 }
 
 /// The words of a CreateContainerConfigError.
@@ -56,6 +60,8 @@ impl Round<'_> {
         let config = self.sandbox_config(sandbox.attempt);
         let (kubelet, desired) = (self.kubelet, self.desired);
         let Some(image) = image::ensure(kubelet, desired, container, &config, self.memory).await else { return };
+        let images = image::ensure_mounted(kubelet, desired, container, &config, self.memory).await;
+        let Some(images) = images else { return };
         let last = self.running.latest(name).filter(|r| r.state == State::Exited);
         let record = self.memory.container_mut(name);
         if let Some(ended) = last.filter(|_| !record.is_resized).and_then(|r| r.finished_at) {
@@ -63,7 +69,7 @@ impl Round<'_> {
             record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()).at_most(longest));
         }
         let ip = sandbox.ips.first().cloned().unwrap_or_default();
-        let created = self.create(Start { container, restarts, sandbox, config }, image).await;
+        let created = self.create(Start { container, restarts, sandbox, config, images }, image).await;
         let failure = created.as_ref().err().map(|cause| cause.reason.as_str());
         kubelet.figures.started_container(self.sort(name), failure);
         match created {
@@ -134,7 +140,11 @@ impl Round<'_> {
         let volumes = self.memory.life.volumes().ok_or("the Pod's volumes are not mounted")?;
         given.devices.extend(mounts::devices(container, volumes)?);
         let restarts = start.restarts;
-        let setting = MountSetting { desired, container, volumes, env: &env, restarts, recursive };
+        let parts_of_images =
+            mounts::ask_part_of_image(desired, container) && handler::mounts_parts_of_images(kubelet).await?;
+        let images = &start.images;
+        let setting =
+            MountSetting { desired, container, volumes, env: &env, restarts, recursive, images, parts_of_images };
         let mounts = mounts::mounts(kubelet, &setting)?;
         let mut resources = linux::of_container(desired, container, &kubelet.ground());
         kubelet.affinity.put(desired.uid(), &container.name, &mut resources);
@@ -146,6 +156,7 @@ impl Round<'_> {
             given,
             resources,
             target: self.target(container)?,
+            stop_signals: config.features.enabled(Feature::ContainerStopSignals),
             users: kubelet.users.of(desired.uid(), desired.spec())?,
             seccomp: Seccomp { folder: config.root_dir.join("seccomp"), by_default: config.settings.seccomp_default },
         };

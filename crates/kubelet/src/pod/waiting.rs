@@ -52,8 +52,8 @@ pub fn waits(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: T
         if memory.restart_due(latest).is_some_and(|due| due > now) {
             return Some(crash_wait(desired, name, memory.container(name).backoff?.delay));
         }
-        let image = container.image.as_deref().unwrap_or_default();
-        let pull = memory.pulls.get(image).filter(|p| p.due() > now && p.shown_as_waiting_at() <= now)?;
+        let failed = |image: &str| memory.pulls.get(image).filter(|p| p.due() > now && p.shown_as_waiting_at() <= now);
+        let (image, pull) = desired.images(container).into_iter().find_map(|image| Some((image, failed(image)?)))?;
         // Only a container that has asked for the image waits for it.
         let asked = memory.container(name).waiting.as_ref().is_some_and(|w| w.reason == pull.reason);
         asked.then(|| image_wait(name, image, pull))

@@ -11,6 +11,7 @@ use k8s_openapi::{
 };
 
 use crate::{
+    engine::handler,
     kubelet::Kubelet,
     node::{capacity, declared},
     pod::{
@@ -55,7 +56,21 @@ pub async fn judge(kubelet: &Kubelet, desired: &DesiredPod) -> Result<Room, Refu
         let fresh = api.find(&kubelet.config.node_name).await.ok().flatten();
         verdict = admit(kubelet, desired, fresh.as_ref());
     }
-    verdict.and_then(|short| room(kubelet, desired, &short))
+    let short = verdict?;
+    if admit::wants_strict_groups(desired.spec()) && !keeps_groups(kubelet).await {
+        return Err(Refusal::no_strict_groups());
+    }
+    room(kubelet, desired, &short)
+}
+
+/// Whether the engine can leave a container without the groups of its image: by its own word, or, while it says nothing, by what the
+/// Node object has of it.
+async fn keeps_groups(kubelet: &Kubelet) -> bool {
+    let told = || {
+        let node = kubelet.node.get(&Key::new("", &kubelet.config.node_name))?;
+        node.status.as_ref()?.features.as_ref()?.supplemental_groups_policy
+    };
+    handler::keeps_groups(kubelet).await.unwrap_or_else(|_| told().unwrap_or(false))
 }
 
 /// The Pods that go for what is short.
@@ -183,11 +198,26 @@ mod tests {
         };
         assert_eq!(reason(&sysctl("net.ipv4.tcp_syncookies")), "");
         assert_eq!(reason(&sysctl("net.core.somaxconn")), "SysctlForbidden");
-        assert_eq!(reason(r#"{"containers": [], "securityContext": {"supplementalGroupsPolicy": "Merge"}}"#), "");
-        let strict = r#"{"containers": [], "securityContext": {"supplementalGroupsPolicy": "Strict"}}"#;
-        assert_eq!(reason(strict), "SupplementalGroupsPolicyNotSupported");
         let armor =
             r#"{"containers": [{"name": "c", "securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}}]}"#;
         assert_eq!(reason(armor), if kubelet.host.modules.apparmor { "" } else { "AppArmor" });
+    }
+
+    #[tokio::test]
+    async fn groups_that_a_pod_does_not_want_are_kept_away_by_the_engine_or_it_is_not_let_in() {
+        let (folder, engine) = (tempfile::tempdir().unwrap(), Fake::default());
+        let kubelet = fixture::kubelet(folder.path(), engine.clone(), |_, _| None);
+        let reason = async |policy: &str| {
+            let spec =
+                format!(r#"{{"containers": [], "securityContext": {{"supplementalGroupsPolicy": "{policy}"}}}}"#);
+            let refused = judge(&kubelet, &fixture::pod(&spec)).await.err();
+            refused.map(|refusal| format!("{}: {}", refusal.reason, refusal.message)).unwrap_or_default()
+        };
+        assert_eq!(reason("Merge").await, "");
+        let words =
+            "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node";
+        assert_eq!(reason("Strict").await, words);
+        engine.keep_groups();
+        assert_eq!(reason("Strict").await, "");
     }
 }

@@ -50,6 +50,39 @@ fn a_pod_runs_restarts_with_pauses_and_goes() {
 }
 
 #[test]
+fn images_are_mounted_once_they_are_there() {
+    let world = World::new();
+    let mount = |path: &str, part: &str| json!({"name": "v", "mountPath": path, "subPath": part});
+    let spec = json!({
+        "containers": [{"name": "m", "image": "x:1", "volumeMounts": [mount("/all", ""), mount("/part", "a/b")]}],
+        "volumes": [{"name": "v", "image": {"reference": "data:1"}}],
+    });
+    world.engine.fail("pull data:1", "no such image");
+    world.make_pod("p", spec);
+    world.life(None, async || {
+        let why = || container(&world)["state"]["waiting"].clone();
+        until("it is told", || why()["reason"] == "ErrImagePull" && why()["message"] == "no such image").await;
+        until("it waits", || why()["reason"] == "ImagePullBackOff").await;
+        assert_eq!((world.asked("pull data:1"), world.asked("create m")), (1, 0));
+        world.engine.succeed("pull data:1");
+        until("the Pod is ready", || world.is_ready("p")).await;
+        let mounts = world.engine.mounts("m");
+        let image = |mount: &runtime::container::Mount| {
+            let image = mount.image.as_ref().map(|image| image.image.clone());
+            (mount.container_path.clone(), image, mount.image_sub_path.clone(), mount.readonly, mount.host_path.clone())
+        };
+        let expected =
+            |path: &str, part: &str| (path.to_owned(), Some("data:1".to_owned()), part.to_owned(), true, String::new());
+        assert_eq!(image(&mounts[0]), expected("/all", ""));
+        assert_eq!(image(&mounts[1]), expected("/part", "a/b"));
+        assert_eq!(container(&world)["user"]["linux"]["uid"], 0);
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
 fn no_container_begins_before_the_network_lets_its_pod_in() {
     let world = World::new();
     world.make_pod("p", one_container("Always"));

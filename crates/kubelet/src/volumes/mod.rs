@@ -79,7 +79,7 @@ async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, Volume
     let name = &request.volume.name;
     let Some(plugin) = plugin_of(request.volume) else {
         return Err(VolumeError::Unsupported(format!(
-            "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath, nfs, iscsi, persistentVolumeClaim, ephemeral, csi"
+            "{name} is none of emptyDir, configMap, secret, downwardAPI, projected, hostPath, image, nfs, iscsi, persistentVolumeClaim, ephemeral, csi"
         )));
     };
     let held = request.held.clone();

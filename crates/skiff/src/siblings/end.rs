@@ -55,7 +55,7 @@ pub async fn one(sibling: &Sibling, keep_data: bool) -> anyhow::Result<()> {
         network::namespace::let_go(&file).with_context(|| format!("cannot unmount {}", file.display()))?;
         return files::remove(root).with_context(|| format!("cannot remove {}", root.display()));
     }
-    files::modes::folder(&sibling.layout.run(), files::modes::PRIVATE_FOLDER)
+    files::modes::passage(&sibling.layout.run())
         .with_context(|| format!("cannot make {}", sibling.layout.run().display()))?;
     // After a reboot the namespace is gone, and so is all that was in it; what is to be removed are files.
     network::namespace::keep(&file).await?;

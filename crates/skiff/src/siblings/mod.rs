@@ -123,7 +123,7 @@ pub async fn prepare(options: &mut Up, layout: &Layout) -> anyhow::Result<Siblin
 }
 
 async fn wire(options: &Up, layout: &Layout, all: &[Sibling]) -> anyhow::Result<Meeting> {
-    modes::folder(&layout.siblings(), modes::PRIVATE_FOLDER).context("cannot make the folder of the other nodes")?;
+    modes::passage(&layout.siblings()).context("cannot make the folder of the other nodes")?;
     let server = &options.control_plane;
     let meeting = local_nodes::meet(server.cluster_cidr.all(), server.service_cluster_ip_range.all());
     let meeting = meeting.await.context("cannot make the network of this machine's nodes")?;
@@ -132,7 +132,7 @@ async fn wire(options: &Up, layout: &Layout, all: &[Sibling]) -> anyhow::Result<
         // One that outlived its parent by a moment would hold the folder.
         holder::end(&sibling.layout).await?;
         let run = sibling.layout.run();
-        modes::folder(&run, modes::PRIVATE_FOLDER).with_context(|| format!("cannot make {}", run.display()))?;
+        modes::passage(&run).with_context(|| format!("cannot make {}", run.display()))?;
         local_nodes::join(&sibling.layout.network_namespace(), sibling.number, &meeting)
             .await
             .with_context(|| format!("cannot make the network of node {}", sibling.number))?;

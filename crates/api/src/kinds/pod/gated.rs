@@ -25,6 +25,15 @@ macro_rules! fields {
                     concat!($spec, ".initContainers[].restartPolicyRules"),
                 ],
             },
+            Gated { feature: Feature::ImageVolume, fields: &[concat!($spec, ".volumes[].image")] },
+            Gated {
+                feature: Feature::ContainerStopSignals,
+                fields: &[
+                    concat!($spec, ".containers[].lifecycle.stopSignal"),
+                    concat!($spec, ".initContainers[].lifecycle.stopSignal"),
+                    concat!($spec, ".ephemeralContainers[].lifecycle.stopSignal"),
+                ],
+            },
             $($more,)*
         ]
     };
@@ -96,6 +105,26 @@ mod tests {
             assert!(kept(off, Some(&pod(&source))), "it had it before");
             assert!(kept(off.with(feature, true), None), "{source}");
         }
+    }
+
+    #[test]
+    fn images_and_signals_of_features_that_are_off_are_not_taken() {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {
+            "volumes": [{"name": "v", "image": {"reference": "r"}}],
+            "containers": [{"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}}]}});
+        let kept = |features: Features, old: Option<&Value>| {
+            let mut new = pod.clone();
+            match old {
+                None => POD.define(features).strategy.prepare_create(&mut new),
+                Some(old) => POD.define(features).strategy.prepare_update(&mut new, old, Target::Object),
+            }
+            ["/spec/volumes/0/image", "/spec/containers/0/lifecycle/stopSignal"].map(|path| new.pointer(path).is_some())
+        };
+        let usual = Features::default();
+        assert_eq!(kept(usual, None), [true, false]);
+        assert_eq!(kept(usual, Some(&pod)), [true, true], "it had it before");
+        let other = usual.with(Feature::ContainerStopSignals, true).with(Feature::ImageVolume, false);
+        assert_eq!(kept(other, None), [false, true]);
     }
 
     #[test]

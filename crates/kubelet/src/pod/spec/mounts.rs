@@ -2,19 +2,20 @@
 //! its termination message.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
 use files::{Dir, modes};
-use k8s_cri::v1::{Device, Mount, MountPropagation};
+use k8s_cri::v1::{Device, ImageSpec, MountPropagation};
 use k8s_openapi::api::core::v1::{Container, VolumeDevice, VolumeMount};
+use runtime::container::Mount;
 
 use crate::{
     kubelet::Kubelet,
     pod::{
-        desired::DesiredPod,
+        desired::{DesiredPod, mount_path},
         spec::{env, hardening},
     },
     volumes::{MountedVolumes, error::VolumeError, sub_path},
@@ -26,6 +27,14 @@ pub fn ask_recursive(container: &Container) -> bool {
     container.volume_mounts.iter().flatten().any(asks)
 }
 
+/// Whether a part of an image is mounted, which also only some engines can do.
+pub fn ask_part_of_image(desired: &DesiredPod, container: &Container) -> bool {
+    let images = desired.image_volumes(container);
+    let asks =
+        |m: &VolumeMount| [&m.sub_path, &m.sub_path_expr].iter().any(|p| p.as_ref().is_some_and(|p| !p.is_empty()));
+    container.volume_mounts.iter().flatten().any(|m| images.contains_key(m.name.as_str()) && asks(m))
+}
+
 /// The sources of a container's mounts.
 pub struct MountSetting<'a> {
     pub desired: &'a DesiredPod,
@@ -35,11 +44,15 @@ pub struct MountSetting<'a> {
     pub restarts: i32,
     /// The engine can make a mount read-only with all that is mounted below it.
     pub recursive: bool,
+    /// The images of volumes that are one, by name.
+    pub images: &'a BTreeMap<String, ImageSpec>,
+    /// The engine can mount a part of an image.
+    pub parts_of_images: bool,
 }
 
 /// The mounts of a container: its volumes, `/etc/hosts`, and the file for its termination message.
 pub fn mounts(kubelet: &Kubelet, setting: &MountSetting<'_>) -> Result<Vec<Mount>, String> {
-    let &MountSetting { desired, container, volumes, env, restarts, recursive } = setting;
+    let &MountSetting { desired, container, volumes, env, restarts, recursive, images, parts_of_images } = setting;
     let known = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let folder = kubelet.pod_folder(desired.uid());
     let selinux = kubelet.host.modules.selinux;
@@ -49,8 +62,19 @@ pub fn mounts(kubelet: &Kubelet, setting: &MountSetting<'_>) -> Result<Vec<Mount
         let volume = volumes.get(&mount.name);
         let volume = volume.ok_or_else(|| format!("cannot find volume \"{}\" to mount", mount.name))?;
         let recursive = hardening::recursive_read_only(mount, recursive)?;
+        let part = part_of(mount, &known)?;
+        if let Some(image) = images.get(&mount.name) {
+            if part.is_some() && !parts_of_images {
+                let name = &mount.name;
+                return Err(format!("volume \"{name}\": the container runtime cannot mount a subPath of an image"));
+            }
+            let (image, image_sub_path) = (Some(image.clone()), part.unwrap_or_default());
+            let rest = to_mount(mount, PathBuf::new());
+            mounts.push(Mount { readonly: true, recursive_read_only: recursive, image, image_sub_path, ..rest });
+            continue;
+        }
         let mut host = volume.path.clone();
-        if let Some(part) = part_of(mount, &known)? {
+        if let Some(part) = part {
             let target = folder.sub_path(&mount.name, &container.name, index);
             let held = sub_path::hold(&host, &part).and_then(|held| held.mount_at(&target, &*kubelet.host.mounter));
             held.map_err(|error| refused(desired, container, mount, &part, &error))?;
@@ -124,9 +148,8 @@ fn to_mount(mount: &VolumeMount, host: PathBuf) -> Mount {
         Some("Bidirectional") => MountPropagation::PropagationBidirectional,
         _ => MountPropagation::PropagationPrivate,
     };
-    let path = &mount.mount_path;
     Mount {
-        container_path: if path.starts_with('/') { path.clone() } else { format!("/{path}") },
+        container_path: mount_path(mount).into_owned(),
         host_path: host.display().to_string(),
         propagation: propagation as i32,
         ..Default::default()

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_cri::v1::{
-    CdiDevice, ContainerConfig, ContainerMetadata, DnsConfig, ImageSpec, KeyValue, LinuxContainerConfig,
-    LinuxContainerResources, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, PodSandboxConfig,
-    PodSandboxMetadata, PortMapping, Protocol, SecurityProfile, security_profile::ProfileType,
+    CdiDevice, ContainerMetadata, DnsConfig, ImageSpec, KeyValue, LinuxContainerConfig, LinuxContainerResources,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
+    SecurityProfile, security_profile::ProfileType,
 };
 use k8s_openapi::api::core::v1::Container;
+use runtime::container::{ContainerConfig, Mount, signal};
 
 use crate::{
     devices::given::Given,
@@ -19,7 +20,7 @@ use crate::{
         spec::{
             env::Budget,
             names::{Dns, hostname},
-            security::{Seccomp, groups, namespaces, security},
+            security::{Seccomp, groups, groups_policy, namespaces, security},
         },
     },
     users::{held, range::Ids},
@@ -87,6 +88,7 @@ pub fn sandbox(desired: &DesiredPod, setting: &SandboxSetting) -> PodSandboxConf
             security_context: Some(LinuxSandboxSecurityContext {
                 namespace_options: Some(namespaces(desired, setting.users)),
                 supplemental_groups: groups(desired),
+                supplemental_groups_policy: groups_policy(desired) as i32,
                 privileged,
                 // The pause program needs no more than the default profile allows.
                 seccomp: Some(SecurityProfile {
@@ -112,6 +114,8 @@ pub struct ContainerSetting {
     /// The container (by id) whose processes it sees.
     pub target: Option<String>,
     pub seccomp: Seccomp,
+    /// Its own word about the signal that ends it counts.
+    pub stop_signals: bool,
     /// Its users, if they are none of the node's.
     pub users: Option<Ids>,
 }
@@ -127,6 +131,14 @@ fn mapped(mount: Mount, users: Option<Ids>) -> Mount {
         Some(ids) => Mount { uid_mappings: held::mapping(ids), gid_mappings: held::mapping(ids), ..mount },
         None => mount,
     }
+}
+
+/// The number of the signal that ends a container; 0 where it says nothing of that.
+fn stop_signal(container: &Container) -> Result<i32, String> {
+    let Some(name) = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_deref()) else {
+        return Ok(0);
+    };
+    signal(name).ok_or_else(|| format!("unknown stop signal \"{name}\""))
 }
 
 /// The container for the engine, or the words of the CreateContainerConfigError.
@@ -155,7 +167,11 @@ pub fn container(
     ];
     Ok(ContainerConfig {
         metadata: Some(ContainerMetadata { name: container.name.clone(), attempt: setting.restarts.cast_unsigned() }),
-        image: Some(ImageSpec { image: setting.image, ..Default::default() }),
+        image: Some(ImageSpec {
+            image: setting.image,
+            user_specified_image: container.image.clone().unwrap_or_default(),
+            ..Default::default()
+        }),
         command,
         args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
@@ -170,7 +186,7 @@ pub fn container(
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(LinuxContainerConfig { resources: Some(setting.resources), security_context: Some(security) }),
-        ..Default::default()
+        stop_signal: if setting.stop_signals { stop_signal(container)? } else { 0 },
     })
 }
 
@@ -192,6 +208,7 @@ mod tests {
             resources: LinuxContainerResources::default(),
             target: None,
             seccomp: Seccomp::default(),
+            stop_signals: true,
             users: None,
         };
         container(&desired, &desired.spec().containers[0], setting).unwrap()
@@ -206,7 +223,15 @@ mod tests {
         assert_eq!((got.command, got.args), (vec!["x".into(), "$(A)".into()], vec!["--b=y".into(), "$(C)".into()]));
         assert_eq!((got.working_dir.as_str(), got.stdin, got.stdin_once, got.tty), ("/w", true, false, true));
         assert_eq!(got.log_path, "c/3.log");
-        assert_eq!((got.metadata.unwrap().attempt, got.image.unwrap().image), (3, "sha256:1".to_owned()));
+        let (image, user_specified_image) = ("sha256:1".to_owned(), "i".to_owned());
+        let image = ImageSpec { image, user_specified_image, ..Default::default() };
+        assert_eq!((got.metadata.unwrap().attempt, got.image), (3, Some(image)));
+        assert_eq!(got.stop_signal, 0);
+        let signal = |signal: &str| {
+            let spec = format!(r#"{{"containers": [{{"name": "c", "lifecycle": {{"stopSignal": "{signal}"}}}}]}}"#);
+            rendered(&spec).stop_signal
+        };
+        assert_eq!((signal("SIGUSR1"), signal("SIGRTMIN+1")), (29, 36));
         for (name, expected) in [(RESTART_COUNT, "3"), (GRACE, "7"), (MESSAGE_POLICY, "File")] {
             assert_eq!(got.annotations[name], expected, "{name}");
         }
@@ -235,6 +260,7 @@ mod tests {
             resources: LinuxContainerResources::default(),
             target: None,
             seccomp: Seccomp::default(),
+            stop_signals: true,
             users: None,
         };
         let got = container(&desired, &desired.spec().containers[0], setting).unwrap();
@@ -259,6 +285,7 @@ mod tests {
             resources: LinuxContainerResources::default(),
             target: None,
             seccomp: Seccomp::default(),
+            stop_signals: true,
             users: Some(ids),
         };
         let got = container(&desired, &desired.spec().containers[0], setting).unwrap();

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use k8s_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
-    SecurityProfile, security_profile::ProfileType,
+    SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType,
 };
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, SeccompProfile};
 
 use crate::{
-    pod::{desired::DesiredPod, spec::hardening},
+    pod::{admit::wants_strict_groups, desired::DesiredPod, spec::hardening},
     users::{held, range::Ids},
 };
 
@@ -81,6 +81,14 @@ pub fn groups(desired: &DesiredPod) -> Vec<i64> {
     fs_group.into_iter().chain(context.and_then(|c| c.supplemental_groups.clone()).unwrap_or_default()).collect()
 }
 
+/// Whether processes also have the groups that their image gives them.
+pub fn groups_policy(desired: &DesiredPod) -> SupplementalGroupsPolicy {
+    match wants_strict_groups(desired.spec()) {
+        true => SupplementalGroupsPolicy::Strict,
+        false => SupplementalGroupsPolicy::Merge,
+    }
+}
+
 /// A container's own context over its Pod's, or the words of the CreateContainerConfigError.
 pub fn security(
     desired: &DesiredPod,
@@ -128,6 +136,7 @@ pub fn security(
         run_as_group: number(own.run_as_group.or(pod.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
         supplemental_groups: groups(desired),
+        supplemental_groups_policy: groups_policy(desired) as i32,
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(&masked),
         readonly_paths: paths(&readonly),
@@ -164,7 +173,10 @@ mod tests {
         };
         let pod = r#"{"runAsUser": 5, "runAsGroup": 6, "fsGroup": 7, "supplementalGroups": [8, 9]}"#;
         let got = security_of(pod, "{}");
+        assert_eq!(got.supplemental_groups_policy(), SupplementalGroupsPolicy::Merge);
         assert_eq!((user(&got), got.supplemental_groups), ((Some(5), Some(6)), vec![7, 8, 9]));
+        let strict = security_of(r#"{"supplementalGroupsPolicy": "Strict"}"#, "{}");
+        assert_eq!(strict.supplemental_groups_policy(), SupplementalGroupsPolicy::Strict);
         assert_eq!(user(&security_of(pod, r#"{"runAsUser": 0}"#)), (Some(0), Some(6)));
         assert_eq!(user(&security_of("{}", "{}")), (None, None));
         let profile = |pod: &str, container: &str| {

@@ -4,14 +4,14 @@ use api::rules::pod::is_sidecar;
 use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-        ContainerStatus, VolumeMount, VolumeMountStatus,
+        ContainerStatus, ContainerUser, VolumeMount, VolumeMountStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
 use super::Place;
 use crate::pod::{
-    desired::DesiredPod,
+    desired::{DesiredPod, mount_path},
     memory::Memory,
     resize, restart,
     running::{ContainerRun, RunningPod, State},
@@ -140,18 +140,21 @@ pub fn of_container(
             Some(ran) => resize::in_force(desired, container, ran, memory),
             None => container.resources.clone().unwrap_or_default(),
         }),
-        volume_mounts: mounts(container),
+        volume_mounts: mounts(container, latest),
+        user: latest.and_then(|r| r.user.clone()).map(|user| ContainerUser { linux: Some(user) }),
         ..Default::default()
     }
 }
 
-/// Where a container sees its volumes. A volume that is mounted inside a read-only one is not read-only itself.
-fn mounts(container: &Container) -> Option<Vec<VolumeMountStatus>> {
+/// Where a container sees its volumes. What is mounted inside a read-only one is read-only only where the engine was told so.
+fn mounts(container: &Container, ran: Option<&ContainerRun>) -> Option<Vec<VolumeMountStatus>> {
+    let below = |mount: &VolumeMount| ran.is_some_and(|ran| ran.read_only_below.contains(&*mount_path(mount)));
+    let mode = |mount: &VolumeMount| if below(mount) { "Enabled" } else { "Disabled" };
     let one = |mount: &VolumeMount| VolumeMountStatus {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only.filter(|yes| *yes),
-        recursive_read_only: mount.read_only.filter(|yes| *yes).map(|_| "Disabled".to_owned()),
+        recursive_read_only: mount.read_only.filter(|yes| *yes).map(|_| mode(mount).to_owned()),
     };
     container.volume_mounts.as_ref().filter(|l| !l.is_empty()).map(|list| list.iter().map(one).collect())
 }

@@ -1,6 +1,6 @@
 //! Statuses of Pods whose containers are written in short: `m:up n:1` runs `m`, and `n` ended with 1.
 
-use k8s_openapi::api::core::v1::{ContainerState, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerState, LinuxContainerUser, PodCondition};
 
 use super::*;
 use crate::pod::{
@@ -206,6 +206,16 @@ fn a_container_shows_what_it_has() {
     assert_eq!(shown["resources"], json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}));
     let read_only = json!({"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"});
     assert_eq!(shown["volumeMounts"], json!([{"name": "v", "mountPath": "/v"}, read_only]));
+    assert_eq!(shown["user"], Value::Null);
+    // What the engine tells: who it runs as, and what is read-only all the way down.
+    let mut found = running(&desired, "m:up");
+    found.containers[0].user = Some(LinuxContainerUser { uid: 1, gid: 2, supplemental_groups: Some(vec![2, 3]) });
+    found.containers[0].read_only_below.insert("/r".to_owned());
+    let place = Place { engine: "fake", host_ips: &[], now: now(), before: &PodStatus::default() };
+    let status = super::status(&desired, &found, &Memory::default(), &place).container_statuses.unwrap().remove(0);
+    let shown = json::to_value(status).unwrap();
+    assert_eq!(shown["user"], json!({"linux": {"uid": 1, "gid": 2, "supplementalGroups": [2, 3]}}));
+    assert_eq!(shown["volumeMounts"][1]["recursiveReadOnly"], "Enabled");
 }
 
 #[test]

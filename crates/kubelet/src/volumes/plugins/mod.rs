@@ -6,6 +6,7 @@ mod csi;
 mod downward_api;
 mod empty_dir;
 mod host_path;
+mod image;
 mod iscsi;
 mod local;
 mod nfs;
@@ -22,6 +23,7 @@ pub const PLUGINS: &[&dyn Plugin] = &[
     &downward_api::DownwardApi,
     &projected::Projected,
     &host_path::HostPath,
+    &image::Image,
     &nfs::Nfs,
     &iscsi::Iscsi,
     &persistent_claim::PersistentClaim,

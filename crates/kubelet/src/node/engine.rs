@@ -1,0 +1,102 @@
+//! What the engine says of itself, as the Node object shows it. Upstream counterpart: `updateRuntimeUp` in pkg/kubelet/kubelet.go, and
+//! `RuntimeHandlers` and `NodeFeatures` of pkg/kubelet/nodestatus.
+
+use k8s_cri::v1::{RuntimeCondition, RuntimeFeatures, RuntimeHandler};
+use k8s_openapi::api::core::v1::{ContainerImage, NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
+
+use crate::kubelet::Kubelet;
+
+/// The engine's statements: its version, what keeps the node from being ready, its images and its abilities.
+pub struct Engine {
+    pub version: String,
+    pub trouble: Vec<String>,
+    pub images: Vec<ContainerImage>,
+    /// Those of its handlers, and of all together; `None` when it has not answered.
+    pub abilities: Option<(Vec<NodeRuntimeHandler>, Option<NodeFeatures>)>,
+}
+
+pub async fn ask(kubelet: &Kubelet) -> Engine {
+    let engine = &kubelet.config.runtime;
+    // One that hangs is waited for once, not for each of its answers.
+    let (version, status, images) = tokio::join!(engine.version(), engine.status(), engine.images());
+    let version = match version {
+        Ok(v) => format!("{}://{}", v.runtime_name, v.runtime_version.trim_start_matches('v')),
+        Err(_) => "unknown".to_owned(),
+    };
+    let (trouble, abilities) = match status {
+        Ok(status) => {
+            let handlers = status.runtime_handlers.into_iter().map(handler).collect();
+            let trouble = troubles(&status.status.unwrap_or_default().conditions);
+            (trouble, Some((handlers, status.features.map(shown))))
+        }
+        Err(error) => (vec![format!("container runtime is down: {error}")], None),
+    };
+    let most = kubelet.config.settings.status_images.unwrap_or(usize::MAX);
+    let images = images.unwrap_or_default().into_iter().take(most).map(|i| ContainerImage {
+        names: Some(i.repo_digests.into_iter().chain(i.repo_tags).collect()),
+        size_bytes: i64::try_from(i.size).ok(),
+    });
+    Engine { version, trouble, images: images.collect(), abilities }
+}
+
+/// Why the engine, or its network, is not ready. Engines have further conditions, such as that somebody should change their configuration:
+/// the node is ready all the same.
+fn troubles(conditions: &[RuntimeCondition]) -> Vec<String> {
+    let of = |name: &str, what: &str| {
+        let condition = conditions.iter().find(|c| c.r#type == name);
+        let said = match condition {
+            Some(condition) if condition.status => return None,
+            Some(RuntimeCondition { reason, message, .. }) => format!("{name}=false reason:{reason} message:{message}"),
+            None => "nil".to_owned(),
+        };
+        Some(format!("{what} not ready: {said}"))
+    };
+    let all = [of("RuntimeReady", "container runtime"), of("NetworkReady", "container runtime network")];
+    all.into_iter().flatten().collect()
+}
+
+/// The abilities of one of the engine's handlers.
+fn handler(handler: RuntimeHandler) -> NodeRuntimeHandler {
+    let features = handler.features.unwrap_or_default();
+    NodeRuntimeHandler {
+        name: Some(handler.name),
+        features: Some(NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(features.recursive_read_only_mounts),
+            user_namespaces: Some(features.user_namespaces),
+        }),
+    }
+}
+
+/// The engine's abilities, whichever handler a Pod has.
+fn shown(features: RuntimeFeatures) -> NodeFeatures {
+    NodeFeatures { supplemental_groups_policy: Some(features.supplemental_groups_policy) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_ready_whatever_else_its_engine_complains_of() {
+        let condition = |kind: &str, status: bool| RuntimeCondition {
+            r#type: kind.to_owned(),
+            status,
+            reason: "R".to_owned(),
+            message: "m".to_owned(),
+        };
+        let check = |list: &[(&str, bool)], expected: &[&str]| {
+            let list: Vec<_> = list.iter().map(|(kind, status)| condition(kind, *status)).collect();
+            assert_eq!(troubles(&list), expected);
+        };
+        let (runtime, network) = (("RuntimeReady", true), ("NetworkReady", true));
+        check(&[runtime, network], &[]);
+        check(&[runtime, network, ("ContainerdHasNoDeprecationWarnings", false)], &[]);
+        let words = "container runtime network not ready: NetworkReady=false reason:R message:m";
+        check(&[runtime, ("NetworkReady", false)], &[words]);
+        check(
+            &[("RuntimeReady", false), network],
+            &["container runtime not ready: RuntimeReady=false reason:R message:m"],
+        );
+        check(&[network], &["container runtime not ready: nil"]);
+    }
+}
