@@ -147,6 +147,8 @@ disabled_plugins = [
   # Where the process may not lower its score (CAP_SYS_RESOURCE missing), no sandbox would start otherwise.
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
+  # Usually containers are not bounded in huge pages, only Pods are.
+  disable_hugetlb_controller = false
   tolerate_missing_hugetlb_controller = true
   enable_unprivileged_ports = true
   enable_unprivileged_icmp = true

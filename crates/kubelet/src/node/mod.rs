@@ -10,3 +10,4 @@ pub mod huge_pages;
 pub mod machine;
 pub mod register;
 pub mod reserved;
+pub mod stalls;
