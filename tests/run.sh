@@ -64,6 +64,8 @@ run "several nodes with one command" ./up-nodes.sh
 run "a registry, and images that nodes share" ./registry.sh
 run "both families of addresses, and IPv6 alone" ./dual-stack.sh
 run "encrypted ways between nodes" ./wireguard.sh
+run "the end of a machine" ./poweroff.sh
+run "power cuts" ./power-cut.sh
 run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
 run "restarts" ./restarts.sh
