@@ -35,7 +35,7 @@ vm_program ip nft containerd containerd-shim-runc-v2 ctr runc || skip
 vm_file "$SKIFF" /usr/local/bin/skiff
 vm_file "$KUBECTL" /usr/local/bin/kubectl
 cp -L "$(command -v busybox)" "$vm_root/usr/bin/busybox"
-# What Debian's packages have is not in the way of busybox' programs.
+# Programs of busybox stand in for those that Debian's packages lack.
 for program in $(busybox --list); do
     [ -e "$vm_root/usr/bin/$program" ] || [ -e "$vm_root/usr/sbin/$program" ] || ln -s busybox "$vm_root/usr/bin/$program"
 done

@@ -64,8 +64,10 @@ run "several nodes with one command" ./up-nodes.sh
 run "a registry, and images that nodes share" ./registry.sh
 run "both families of addresses, and IPv6 alone" ./dual-stack.sh
 run "encrypted ways between nodes" ./wireguard.sh
+run "another machine" ./machine.sh
 run "the end of a machine" ./poweroff.sh
 run "power cuts" ./power-cut.sh
+run "servers of volumes" ./servers.sh
 run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
 run "restarts" ./restarts.sh
