@@ -65,6 +65,10 @@ run "a registry, and images that nodes share" ./registry.sh
 run "both families of addresses, and IPv6 alone" ./dual-stack.sh
 run "encrypted ways between nodes" ./wireguard.sh
 run "labels of SELinux" ./selinux.sh
+run "another machine" ./machine.sh
+run "the end of a machine" ./poweroff.sh
+run "power cuts" ./power-cut.sh
+run "servers of volumes" ./servers.sh
 run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
 run "engines of today" ./engines.sh

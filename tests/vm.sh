@@ -7,9 +7,12 @@
 #   vm_program PROGRAM...         programs of this machine, with the libraries that they need; they come before busybox'
 #   vm_file FILE PLACE            a file, with its libraries if it is a program
 #   vm_run SECONDS <script        boots, runs the script with sh as the machine's only process, and returns its exit status
+# VM_SMP and VM_MEMORY say how large the machine is, VM_APPEND what else its kernel is told, VM_MODULES (a pattern of paths) which more of
+# its modules it has, and vm_args what else QEMU is told: disks, NUMA nodes.
 
 vm_cache=${SKIFF_TEST_CACHE:-/var/cache/skiff-ci}/vm
 vm_qemu=()
+vm_args=()
 
 # vm_unpack FOLDER PACKAGE...: the content of packages of the distribution.
 vm_unpack() {
@@ -93,12 +96,12 @@ vm_modules() {
     release=lib/modules/$(ls "$from/lib/modules")
     mkdir -p "$to/$release"
     cp "$from/$release"/modules.* "$to/$release/"
-    (cd "$from" && find "$release/kernel" -name '*.ko' | grep -E '/kernel/(net|lib|crypto|arch/x86/crypto|fs/overlayfs|drivers/net/(wireguard|vxlan|[a-z0-9_]+\.ko))' |
+    (cd "$from" && find "$release/kernel" -name '*.ko' | grep -E "/kernel/(net|lib|crypto|arch/x86/crypto|fs/overlayfs|drivers/net/(wireguard|vxlan|[a-z0-9_]+\.ko)${VM_MODULES:+|$VM_MODULES})" |
         busybox cpio -o -H newc 2>/dev/null) | (cd "$to" && busybox cpio -id 2>/dev/null)
 }
 
 vm_run() {
-    local seconds=$1 status=$vm_root.status
+    local seconds=$1
     mkdir -p "$vm_root"/{bin,dev,proc,sys,tmp,run,etc,root,sbin,usr/bin,usr/sbin,var/lib}
     ln -sfn ../run "$vm_root/var/run"
     cat >"$vm_root/script"
@@ -142,9 +145,16 @@ echo $? >/dev/ttyS1
 poweroff -f
 INIT
     chmod +x "$vm_root/init"
-    (cd "$vm_root" && find . | busybox cpio -o -H newc 2>/dev/null) >"$vm_root.initrd"
+    vm_boot "$seconds" "$vm_root"
+}
+
+# vm_boot SECONDS FOLDER: boots with the folder as its first filesystem, and returns what the machine writes to its second serial line.
+vm_boot() {
+    local seconds=$1 status=$vm_root.status
+    (cd "$2" && find . | busybox cpio -o -H newc 2>/dev/null) >"$vm_root.initrd"
     rm -f "$status"
-    timeout --foreground "$seconds" "${vm_qemu[@]}" -accel "${VM_ACCEL:-tcg,thread=multi}" -cpu max -smp 2 -m "${VM_MEMORY:-2048}" \
+    timeout --foreground "$seconds" "${vm_qemu[@]}" -accel "${VM_ACCEL:-tcg,thread=multi}" -cpu max -smp "${VM_SMP:-2}" \
+        -m "${VM_MEMORY:-2048}" "${vm_args[@]}" \
         -nodefaults -no-user-config -display none -no-reboot -serial stdio -serial "file:$status" \
         -kernel "$vm_cache"/kernel/boot/vmlinuz-* -initrd "$vm_root.initrd" \
         -append "console=ttyS0 ${VM_QUIET-quiet} panic=-1 rdinit=/init ${VM_APPEND:-}" </dev/null | tr -d '\r' || true
@@ -157,5 +167,31 @@ INIT
     return "$code"
 }
 
+# vm_disk IMAGE SIZE FOLDER: a disk that a machine can boot from again and again, with the content of the folder.
+vm_disk() {
+    truncate -s "$2" "$1"
+    PATH="$PATH:/usr/sbin:/sbin" mkfs.ext4 -q -E root_owner=0:0 -d "$3" "$1"
+}
+
+# vm_first FOLDER: a first filesystem that goes on to the first disk, and there to /sbin/init.
+vm_first() {
+    local module
+    mkdir -p "$1"/{bin,dev,modules,root}
+    cp -L "$(command -v busybox)" "$1/bin/busybox"
+    for module in virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk; do
+        find "$vm_cache/kernel/lib/modules" -name "$module.ko" -exec cp {} "$1/modules/" \;
+    done
+    cat >"$1/init" <<'INIT'
+#!/bin/busybox sh
+/bin/busybox mount -t devtmpfs dev /dev
+for module in virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci virtio_blk; do
+    [ ! -e /modules/$module.ko ] || /bin/busybox insmod /modules/$module.ko
+done
+for try in 1 2 3 4 5 6 7 8 9; do [ -b /dev/vda ] || /bin/busybox sleep 1; done
+/bin/busybox mount -t ext4 /dev/vda /root && exec /bin/busybox switch_root /root /sbin/init
+INIT
+    chmod +x "$1/init"
+}
+
 # vm_end: removes the machine's files.
-vm_end() { rm -rf "$vm_root" "$vm_root.initrd" "$vm_root.status"; }
+vm_end() { rm -rf "$vm_root" "$vm_root".*; }

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 
+use api::features::Feature;
 use clock::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use runtime::cri_api::ContainerStats;
 
 use crate::{
     kubelet::Kubelet,
-    node::machine,
+    node::{cgroup::Swap, machine, stalls::Stalls},
     pod::desired::{CONTAINER_NAME, DesiredPod, POD_UID},
 };
 
@@ -22,6 +23,8 @@ pub struct Sample {
     pub cpu_nanos: Option<u64>,
     /// Bytes that cannot be taken back at once.
     pub working_set: Option<u64>,
+    pub swap: Option<Swap>,
+    pub stalls: Stalls,
 }
 
 /// A container as the engine knows it, whether or not its Pod still has it.
@@ -86,6 +89,8 @@ fn measured(stats: ContainerStats, now: Timestamp) -> Option<Measured> {
             time: Timestamp::from_nanosecond(cpu.timestamp.into()).ok().filter(|_| cpu.timestamp > 0).unwrap_or(now),
             cpu_nanos: cpu.usage_core_nano_seconds.map(|v| v.value),
             working_set: memory.working_set_bytes.map(|v| v.value),
+            swap: None,
+            stalls: Stalls::default(),
         },
         disk: stats.writable_layer.and_then(layer),
     })
@@ -100,19 +105,31 @@ pub async fn read(kubelet: &Kubelet) -> runtime::Result<NodeUsage> {
     let mut pods = Vec::new();
     for handle in kubelet.pods.all().into_iter().filter(|pod| !pod.is_over() && !pod.is_refused) {
         let desired = handle.desired();
-        let sample = of_cgroup(kubelet, &kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
-        let containers = measured.remove(desired.uid()).unwrap_or_default();
+        let path = kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
+        let sample = of_cgroup(kubelet, &path);
+        let mut containers = measured.remove(desired.uid()).unwrap_or_default();
+        for container in &mut containers {
+            let own = format!("{path}/{}", container.id);
+            let (swap, stalls) = (kubelet.host.cgroups.swap(&own), stalls(kubelet, &own));
+            container.sample = Sample { swap, stalls, ..container.sample };
+        }
         pods.push(of_pod(&desired, &handle.status(), sample, containers));
     }
     pods.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
     let whole = of_cgroup(kubelet, "/");
     let working_set = u64::try_from(machine::working_set()).ok();
-    Ok(NodeUsage { sample: Sample { working_set, ..whole }, pods })
+    Ok(NodeUsage { sample: Sample { working_set, swap: Some(machine::swap()), ..whole }, pods })
 }
 
 fn of_cgroup(kubelet: &Kubelet, path: &str) -> Sample {
     let usage = kubelet.host.cgroups.usage(path);
-    Sample { time: clock::now(), cpu_nanos: usage.cpu_nanos, working_set: usage.working_set }
+    let (swap, stalls) = (kubelet.host.cgroups.swap(path), stalls(kubelet, path));
+    Sample { time: clock::now(), cpu_nanos: usage.cpu_nanos, working_set: usage.working_set, swap, stalls }
+}
+
+fn stalls(kubelet: &Kubelet, path: &str) -> Stalls {
+    let told = kubelet.config.features.enabled(Feature::KubeletPSI);
+    if told { Stalls::of(&kubelet.host.cgroups, path) } else { Stalls::default() }
 }
 
 /// The Pod with those of its measured containers that its status says run: what is left of an earlier run does not count.
@@ -149,7 +166,8 @@ pub mod tests {
     use runtime::cri_api::{ContainerAttributes, CpuUsage, MemoryUsage, UInt64Value};
 
     pub fn sample(seconds: i64, cpu_nanos: u64, working_set: u64) -> Sample {
-        Sample { time: at(seconds), cpu_nanos: Some(cpu_nanos), working_set: Some(working_set) }
+        let (swap, stalls) = (None, Stalls::default());
+        Sample { time: at(seconds), cpu_nanos: Some(cpu_nanos), working_set: Some(working_set), swap, stalls }
     }
 
     fn stats(uid: &str, name: &str, id: &str, nanos: i64) -> ContainerStats {

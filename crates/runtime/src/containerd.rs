@@ -154,6 +154,8 @@ disabled_plugins = [
   restrict_oom_score_adj = true
   enable_selinux = {selinux}
   netns_mounts_under_state_dir = true
+  # Usually containers are not bounded in huge pages, only Pods are.
+  disable_hugetlb_controller = false
   tolerate_missing_hugetlb_controller = true
   enable_unprivileged_ports = true
   enable_unprivileged_icmp = true

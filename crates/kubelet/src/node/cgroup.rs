@@ -30,6 +30,14 @@ pub struct Usage {
     pub working_set: Option<u64>,
 }
 
+/// Bytes of swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swap {
+    pub used: u64,
+    /// `None` where only the machine's swap is a bound.
+    pub left: Option<u64>,
+}
+
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     mount: PathBuf,
@@ -169,6 +177,19 @@ impl Cgroups {
             ),
         };
         Usage { cpu_nanos, working_set: used.map(|used| used.saturating_sub(inactive.unwrap_or(0))) }
+    }
+
+    /// The swap that a cgroup uses, and how much is left of what it may use, where that is bounded.
+    pub fn swap(&self, path: &str) -> Option<Swap> {
+        let folder = self.folder("memory", path);
+        let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+        match self.version {
+            Version::V1 => Some(Swap { used: row(&folder.join("memory.stat"), "total_swap")?, left: None }),
+            Version::V2 => {
+                let used = number("memory.swap.current")?;
+                Some(Swap { used, left: number("memory.swap.max").map(|most| most.saturating_sub(used)) })
+            }
+        }
     }
 
     /// The limits that a cgroup has, if it is there. Version 2 keeps a weight, which stands for several numbers of shares.
@@ -405,6 +426,25 @@ mod tests {
             pod,
             (None, None),
         );
+    }
+
+    #[test]
+    fn both_versions_tell_who_uses_swap() {
+        let tree = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| {
+            fs::create_dir_all(tree.path().join(file).parent().unwrap()).unwrap();
+            fs::write(tree.path().join(file), text).unwrap();
+        };
+        let swap = || Cgroups::new(tree.path(), "/").swap("/p");
+        assert_eq!(swap(), None);
+        put("memory/p/memory.stat", "swap 1\ntotal_swap 2\n");
+        assert_eq!(swap(), Some(Swap { used: 2, left: None }));
+        put("cgroup.controllers", "");
+        put("p/memory.swap.current", "3\n");
+        put("p/memory.swap.max", "max\n");
+        assert_eq!(swap(), Some(Swap { used: 3, left: None }));
+        put("p/memory.swap.max", "10\n");
+        assert_eq!(swap(), Some(Swap { used: 3, left: Some(7) }));
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use crate::node::cgroup::{Cgroups, row};
+use crate::node::{
+    cgroup::{Cgroups, row},
+    stalls::Stalls,
+};
 
 /// Times are in nanoseconds, amounts in bytes.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,6 +35,7 @@ pub struct Counters {
     pub writes: Option<u64>,
     pub read_bytes: Option<u64>,
     pub written_bytes: Option<u64>,
+    pub stalls: Stalls,
 }
 
 /// The traffic that a link of a network has carried, by the kernel's order: bytes, packets, errors, drops.
@@ -107,6 +111,7 @@ impl Counters {
             writes: by_name(io.as_deref(), "wios"),
             read_bytes: by_name(io.as_deref(), "rbytes"),
             written_bytes: by_name(io.as_deref(), "wbytes"),
+            stalls: Stalls::of(cgroups, path),
         }
     }
 
@@ -141,6 +146,7 @@ impl Counters {
             writes: throttle("io_serviced_recursive", "Write"),
             read_bytes: throttle("io_service_bytes_recursive", "Read"),
             written_bytes: throttle("io_service_bytes_recursive", "Write"),
+            stalls: Stalls::default(),
         }
     }
 }
@@ -198,12 +204,14 @@ mod tests {
             ("p/cpu.weight", "1\n"),
             ("p/io.stat", "8:0 rbytes=10 wbytes=20 rios=1 wios=2\n8:16 rbytes=1 wbytes=0 rios=1 wios=0\n"),
             ("p/cgroup.procs", "1\n2\n"),
+            ("p/io.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"),
         ]);
         let got = Counters::of(&cgroups, "/p");
         assert_eq!((got.cpu_total, got.cpu_user, got.throttled), (Some(5000), Some(3000), Some(9000)));
         assert_eq!((got.working_set, got.rss, got.cache, got.limit), (Some(70), Some(40), Some(50), None));
         assert_eq!((got.quota, got.period, got.shares, got.processes), (Some(50_000), Some(100_000), Some(2), Some(2)));
         assert_eq!((got.reads, got.read_bytes, got.written_bytes), (Some(2), Some(11), Some(20)));
+        assert_eq!((got.stalls.io.map(|stall| stall.some.micros), got.stalls.cpu), (Some(7), None));
         assert_eq!(Counters::of(&cgroups, "/none"), Counters::default());
     }
 

@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path};
 
-use crate::node::huge_pages::{self, HugePages};
+use crate::node::{
+    cgroup::Swap,
+    huge_pages::{self, HugePages},
+};
 
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
@@ -30,6 +33,12 @@ pub fn meminfo(name: &str) -> i64 {
 /// The memory of the whole machine that is in use and could not be taken back at once, in bytes.
 pub fn working_set() -> i64 {
     meminfo("MemTotal") - meminfo("MemFree") - meminfo("Inactive(file)")
+}
+
+/// The swap of the whole machine.
+pub fn swap() -> Swap {
+    let [all, left] = ["SwapTotal", "SwapFree"].map(|name| u64::try_from(meminfo(name)).unwrap_or(0));
+    Swap { used: all.saturating_sub(left), left: Some(left) }
 }
 
 /// When the machine was started, in seconds since 1970.

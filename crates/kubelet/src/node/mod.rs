@@ -11,3 +11,4 @@ pub mod huge_pages;
 pub mod machine;
 pub mod register;
 pub mod reserved;
+pub mod stalls;

@@ -12,7 +12,7 @@ use k8s_openapi::{
         coordination::v1::{Lease, LeaseSpec},
         core::v1::{
             DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
-            NodeSystemInfo, Taint,
+            NodeSwapStatus, NodeSystemInfo, Taint,
         },
     },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
@@ -127,6 +127,7 @@ async fn status(kubelet: &Kubelet, before: &NodeStatus) -> NodeStatus {
             operating_system: "linux".to_owned(),
             os_image: kubelet.host.machine.os_image.clone(),
             system_uuid: kubelet.host.machine.machine_id.clone(),
+            swap: Some(machine.swap).filter(|bytes| *bytes > 0).map(|bytes| NodeSwapStatus { capacity: Some(bytes) }),
             ..Default::default()
         }),
         images: Some(engine.images),
@@ -205,6 +206,10 @@ fn change(reported: &NodeStatus, fresh: &NodeStatus) -> Value {
     }
     if fresh.volumes_in_use.is_none() && reported.volumes_in_use.is_some() {
         patch["status"]["volumesInUse"] = Value::Null;
+    }
+    let swap = |status: &NodeStatus| status.node_info.as_ref().is_some_and(|info| info.swap.is_some());
+    if swap(reported) && !swap(fresh) {
+        patch["status"]["nodeInfo"]["swap"] = Value::Null;
     }
     if fresh.runtime_handlers.is_none() && reported.runtime_handlers.is_some() {
         patch["status"]["runtimeHandlers"] = Value::Null;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use api::rules::metrics_text::escaped;
+use api::{features::Feature, rules::metrics_text::escaped};
 use runtime::cri_api::{Container, PodSandbox};
 
 use super::answer::{Answer, exposition};
@@ -13,6 +13,7 @@ use crate::{
         cgroup::Cgroups,
         counters::{self, Carried, Counters},
         machine::Machine,
+        stalls::{Stall, Stalls, Wait},
     },
     pod::desired::{CONTAINER_NAME, DesiredPod, POD_UID},
 };
@@ -42,6 +43,9 @@ pub async fn answer(kubelet: &Kubelet) -> Answer {
     let (containers, sandboxes) = (containers.unwrap_or_default(), sandboxes.unwrap_or_default());
     for pod in kubelet.pods.all().into_iter().filter(|pod| !pod.is_over() && !pod.is_refused) {
         all.extend(of_pod(cgroups, &pod.desired(), &containers, &sandboxes));
+    }
+    if !kubelet.config.features.enabled(Feature::KubeletPSI) {
+        all.iter_mut().for_each(|one| one.counters.stalls = Stalls::default());
     }
     exposition(render(&all, &kubelet.host.machine, failed, clock::now().as_millisecond()))
 }
@@ -95,11 +99,15 @@ fn plain(value: Option<u64>) -> Option<f64> {
     value.map(|value| value as f64)
 }
 
+fn waited(stall: Option<Stall>, of: fn(Stall) -> Wait) -> Option<f64> {
+    stall.map(|stall| of(stall).micros as f64 / 1e6)
+}
+
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
 /// Name, sort, help, and what it is; the labels that stand beside those of all are in the name.
-const METRICS: [(&str, &str, &str, Read); 26] = [
+const METRICS: [(&str, &str, &str, Read); 32] = [
     ("container_cpu_cfs_periods_total", COUNTER, "Number of elapsed enforcement period intervals.", |c| {
         plain(c.periods)
     }),
@@ -138,6 +146,42 @@ const METRICS: [(&str, &str, &str, Read); 26] = [
         |c| plain(c.memory),
     ),
     ("container_memory_working_set_bytes", GAUGE, "Current working set in bytes.", |c| plain(c.working_set)),
+    (
+        "container_pressure_cpu_stalled_seconds_total",
+        COUNTER,
+        "Total time duration no tasks in the container could make progress due to CPU congestion.",
+        |c| waited(c.stalls.cpu, |stall| stall.full),
+    ),
+    (
+        "container_pressure_cpu_waiting_seconds_total",
+        COUNTER,
+        "Total time duration tasks in the container have waited due to CPU congestion.",
+        |c| waited(c.stalls.cpu, |stall| stall.some),
+    ),
+    (
+        "container_pressure_io_stalled_seconds_total",
+        COUNTER,
+        "Total time duration no tasks in the container could make progress due to IO congestion.",
+        |c| waited(c.stalls.io, |stall| stall.full),
+    ),
+    (
+        "container_pressure_io_waiting_seconds_total",
+        COUNTER,
+        "Total time duration tasks in the container have waited due to IO congestion.",
+        |c| waited(c.stalls.io, |stall| stall.some),
+    ),
+    (
+        "container_pressure_memory_stalled_seconds_total",
+        COUNTER,
+        "Total time duration no tasks in the container could make progress due to memory congestion.",
+        |c| waited(c.stalls.memory, |stall| stall.full),
+    ),
+    (
+        "container_pressure_memory_waiting_seconds_total",
+        COUNTER,
+        "Total time duration tasks in the container have waited due to memory congestion.",
+        |c| waited(c.stalls.memory, |stall| stall.some),
+    ),
     ("container_processes", GAUGE, "Number of processes running inside the container.", |c| plain(c.processes)),
     ("container_spec_cpu_period", GAUGE, "CPU period of the container.", |c| plain(c.period)),
     ("container_spec_cpu_quota", GAUGE, "CPU quota of the container.", |c| plain(c.quota)),
@@ -234,7 +278,9 @@ mod tests {
 
     #[test]
     fn rows_are_those_that_dashboards_read() {
-        let counters = Counters { cpu_total: Some(1_500_000_000), working_set: Some(7), ..Counters::default() };
+        let some = Wait { micros: 2_500_000, ..Wait::default() };
+        let stalls = Stalls { memory: Some(Stall { some, full: Wait::default() }), ..Stalls::default() };
+        let counters = Counters { cpu_total: Some(1_500_000_000), working_set: Some(7), stalls, ..Counters::default() };
         let carried = Carried { received: [1, 2, 3, 4], sent: [5, 6, 7, 8] };
         let one = Counted {
             id: "/kubepods/podu/1".into(),
@@ -255,6 +301,7 @@ mod tests {
         for row in [
             format!("container_cpu_usage_seconds_total{{container=\"c\",cpu=\"total\",{of},{end} 1.5 5000"),
             format!("container_memory_working_set_bytes{{container=\"c\",{of},{end} 7 5000"),
+            format!("container_pressure_memory_waiting_seconds_total{{container=\"c\",{of},{end} 2.5 5000"),
             format!("container_spec_memory_limit_bytes{{container=\"c\",{of},{end} 0 5000"),
             format!("container_start_time_seconds{{container=\"c\",{of},{end} 3 5000"),
             format!(
@@ -266,6 +313,7 @@ mod tests {
         ] {
             assert!(rows.contains(&&*row), "{row}\n{text}");
         }
+        assert!(!text.contains("container_pressure_cpu"), "nor has a wait that the kernel does not count");
         assert!(!text.contains("container_memory_rss"), "what the kernel does not tell has no row");
     }
 }

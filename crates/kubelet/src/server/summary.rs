@@ -10,7 +10,10 @@ use json::{Map, Value, json};
 use super::answer::{Answer, document, text};
 use crate::{
     kubelet::Kubelet,
-    node::machine::{self, Disk},
+    node::{
+        machine::{self, Disk},
+        stalls::Stall,
+    },
     usage::{self, ContainerUsage, NodeUsage, PodUsage, Sample},
     volume_room::{Amounts, VolumeUsage},
     volume_usage,
@@ -46,17 +49,35 @@ fn time(time: Timestamp) -> Value {
     json!(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
 
-/// The parts `cpu` and `memory`; of memory that is bounded also how much is left.
+/// The parts `cpu`, `memory`, `io` and `swap`; of memory that is bounded also how much is left.
 fn put_sample(to: &mut Map, sample: &Sample, most: Option<u64>) {
+    let time = time(sample.time);
+    let mut put = |name: &str, mut part: Value, stall: Option<Stall>| {
+        if let Some(stall) = stall {
+            part["psi"] = stall.document();
+        }
+        part["time"] = time.clone();
+        to.insert(name.to_owned(), part);
+    };
     if let Some(nanos) = sample.cpu_nanos {
-        to.insert("cpu".to_owned(), json!({"time": time(sample.time), "usageCoreNanoSeconds": nanos}));
+        put("cpu", json!({"usageCoreNanoSeconds": nanos}), sample.stalls.cpu);
     }
     if let Some(bytes) = sample.working_set {
-        let mut memory = json!({"time": time(sample.time), "workingSetBytes": bytes});
+        let mut memory = json!({"workingSetBytes": bytes});
         if let Some(most) = most {
             memory["availableBytes"] = json!(most.saturating_sub(bytes));
         }
-        to.insert("memory".to_owned(), memory);
+        put("memory", memory, sample.stalls.memory);
+    }
+    if sample.stalls.io.is_some() {
+        put("io", json!({}), sample.stalls.io);
+    }
+    if let Some(swap) = sample.swap {
+        let mut part = json!({"swapUsageBytes": swap.used});
+        if let Some(left) = swap.left {
+            part["swapAvailableBytes"] = json!(left);
+        }
+        put("swap", part, None);
     }
 }
 
@@ -123,7 +144,15 @@ fn container(usage: &ContainerUsage) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{pod::fixture::at, usage::tests::sample, volume_room::Room};
+    use crate::{
+        node::{
+            cgroup::Swap,
+            stalls::{Stalls, Wait},
+        },
+        pod::fixture::at,
+        usage::tests::sample,
+        volume_room::Room,
+    };
 
     #[test]
     fn the_document_holds_what_is_known() {
@@ -137,12 +166,22 @@ mod tests {
             sample: Sample { cpu_nanos: None, ..sample(2, 0, 50) },
             containers: vec![container],
         };
-        let usage = NodeUsage { sample: sample(3, 6, 60), pods: vec![pod] };
+        let some = Wait { micros: 7, averages: [0.5, 0.0, 0.0] };
+        let stall = Some(Stall { some, full: Wait::default() });
+        let stalls = Stalls { cpu: stall, memory: None, io: stall };
+        let swap = Some(Swap { used: 1, left: Some(8) });
+        let usage = NodeUsage { sample: Sample { stalls, swap, ..sample(3, 6, 60) }, pods: vec![pod] };
+        let psi = json!({
+            "some": {"total": 7, "avg10": 0.5, "avg60": 0.0, "avg300": 0.0},
+            "full": {"total": 0, "avg10": 0.0, "avg60": 0.0, "avg300": 0.0},
+        });
         let machine = Machine { name: "node", booted: None, memory: 100, disk: None, processes: Some((7, 9)) };
         let expected = json!({
             "node": {
-                "nodeName": "node", "cpu": {"time": at(3), "usageCoreNanoSeconds": 6},
+                "nodeName": "node", "cpu": {"time": at(3), "usageCoreNanoSeconds": 6, "psi": psi},
                 "memory": {"time": at(3), "workingSetBytes": 60, "availableBytes": 40},
+                "io": {"time": at(3), "psi": psi},
+                "swap": {"time": at(3), "swapUsageBytes": 1, "swapAvailableBytes": 8},
                 "rlimit": {"time": at(3), "maxpid": 9, "curproc": 7},
             },
             "pods": [{

@@ -163,7 +163,7 @@ pub(super) async fn mount(request: &Request<'_>, wish: Wish) -> Result<Mounted, 
         read_only: wish.read_only,
         ..disk::Wish::default()
     };
-    let done = disk::mount(&means.remote.programs, &device, &path, &how).await;
+    let done = disk::share(&means.remote, &device, &path, how).await;
     done.map_err(|why| wish.failed("MountVolume.MountDevice", why))?;
     if let Some(group) = request.fs_group().filter(|_| !wish.read_only) {
         let by_root = group::is_by_root(request.pod);
@@ -262,6 +262,17 @@ esac
         );
         world.unmount().await;
         assert!(world.fakes.calls().iter().any(|call| call.ends_with("--logout")));
+    }
+
+    #[tokio::test]
+    async fn two_pods_at_once_format_a_disk_once() {
+        let world = world();
+        world.fakes.add("blkid", "[ -e made ] || exit 2; echo TYPE=xfs").add("mkfs.xfs", ": >made").add("fsck", "");
+        let claim = || json!({"persistentVolumeClaim": {"claimName": "c"}});
+        let (first, second) = tokio::join!(world.mount(claim()), world.mount(claim()));
+        assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
+        let made = on_disk(&world).into_iter().filter(|call| call.starts_with("mkfs"));
+        assert_eq!(made.count(), 1);
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 //! mounted. Upstream counterpart: pkg/volume/local.
 
 use std::{
-    os::unix::fs::{FileTypeExt, MetadataExt},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
 };
 
@@ -110,35 +110,24 @@ async fn bound(
     Ok(path)
 }
 
-/// Mounts a disk, one Pod at a time: the first one formats it if it is empty.
 async fn of_disk(
     request: &Request<'_>,
     persistent: &PersistentVolume,
     source: &LocalVolumeSource,
     options: &[String],
 ) -> Result<PathBuf, VolumeError> {
-    let remote = &request.means.remote;
-    let _turn = remote.turn(&source.path).await;
     let path = new_place(request).await?;
-    let disk = Path::new(&source.path).to_owned();
-    let looked_at = disk.clone();
     let wish = disk::Wish {
         file_system: source.fs_type.as_deref().unwrap_or_default(),
         options,
         read_only: is_read_only(options),
-        is_in_use: blocking(move || is_mounted(&looked_at)).await,
+        ..disk::Wish::default()
     };
-    if let Err(why) = disk::mount(&remote.programs, &disk, &path, &wish).await {
+    if let Err(why) = disk::share(&request.means.remote, Path::new(&source.path), &path, wish).await {
         directory::remove(path, request.means.mounter.clone()).await?;
         return Err(step("MountVolume.MountDevice", persistent, why));
     }
     Ok(path)
-}
-
-/// Whether something on the node has mounted a disk.
-fn is_mounted(disk: &Path) -> bool {
-    let device = std::fs::metadata(disk).map(|meta| meta.rdev()).unwrap_or_default();
-    device != 0 && files::mounts::has_device(device)
 }
 
 #[cfg(test)]
@@ -208,7 +197,6 @@ mod tests {
         let why = world(&file, &[]).mount(claim()).await.unwrap_err();
         let words = "MountVolume.MountDevice failed for volume \"pv\" : only directory and block device are supported";
         assert_eq!(why, words);
-        assert!(!is_mounted(&file) && !is_mounted(&folder.path().join("none")));
     }
 
     #[tokio::test]

@@ -1,9 +1,12 @@
 //! A disk's file system: found, made where the disk is empty, checked and mounted. Data that is on a disk is never written over.
 //! Upstream counterpart: SafeFormatAndMount of k8s.io/mount-utils.
 
-use std::path::Path;
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use crate::volumes::remote::{self, programs::Programs};
+use crate::volumes::{
+    folder::blocking,
+    remote::{self, Remote, programs::Programs},
+};
 
 const USUAL: &str = "ext4";
 /// blkid has found nothing on the disk.
@@ -31,7 +34,21 @@ pub struct Wish<'a> {
     pub is_in_use: bool,
 }
 
-pub async fn mount(programs: &Programs, disk: &Path, target: &Path, wish: &Wish<'_>) -> Result<(), String> {
+/// Mounts a disk that other Pods of this node may have too, one Pod at a time: only the first one makes its file system, or checks it.
+pub async fn share(remote: &Remote, disk: &Path, target: &Path, wish: Wish<'_>) -> Result<(), String> {
+    let _turn = remote.turn(&disk.display().to_string()).await;
+    let looked_at = disk.to_owned();
+    let is_in_use = blocking(move || is_mounted(&looked_at)).await;
+    mount(&remote.programs, disk, target, &Wish { is_in_use, ..wish }).await
+}
+
+/// Whether something on the node has mounted a disk.
+fn is_mounted(disk: &Path) -> bool {
+    let device = fs::metadata(disk).map(|meta| meta.rdev()).unwrap_or_default();
+    device != 0 && files::mounts::has_device(device)
+}
+
+async fn mount(programs: &Programs, disk: &Path, target: &Path, wish: &Wish<'_>) -> Result<(), String> {
     let sort = if wish.file_system.is_empty() { USUAL } else { wish.file_system };
     // It becomes a part of a program's name, and authors of Pods write it.
     if sort.len() > 16 || !sort.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
@@ -148,6 +165,10 @@ mod tests {
             let (calls, done) = mounted(content, "", &Wish { is_in_use: true, ..Wish::default() }).await;
             assert_eq!((calls, done), (vec!["mount -t ext4 -o defaults /dev/d /t".to_owned()], Ok(())));
         }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(!is_mounted(&file) && !is_mounted(&folder.path().join("none")), "neither is a disk");
     }
 
     #[tokio::test]
