@@ -59,10 +59,10 @@ impl Config {
     }
 
     /// Adds a header to every request.
-    pub fn say(&mut self, header: &'static str, value: &str) -> Result<(), ConfigError> {
-        let value = HeaderValue::from_str(value);
-        let value = value.map_err(|_| wrong(format!("{header} has characters that no header can have")))?;
-        self.headers.append(HeaderName::from_static(header), value);
+    pub fn say(&mut self, header: &str, value: &str) -> Result<(), ConfigError> {
+        let both = HeaderName::from_bytes(header.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
+        let (name, value) = both.ok_or_else(|| wrong(format!("{header} has characters that no header can have")))?;
+        self.headers.append(name, value);
         Ok(())
     }
 

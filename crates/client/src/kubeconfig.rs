@@ -2,7 +2,7 @@
 //! is refused with a sentence; the fields that tools keep in it besides are passed over.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs,
     path::{Path, PathBuf},
 };
@@ -82,7 +82,7 @@ pub struct User {
     pub impersonate: Option<String>,
     pub as_uid: Option<String>,
     pub as_groups: Option<Vec<String>>,
-    pub as_user_extra: Option<IgnoredAny>,
+    pub as_user_extra: Option<BTreeMap<String, Vec<String>>>,
     pub auth_provider: Option<IgnoredAny>,
     pub exec: Option<IgnoredAny>,
 }
@@ -90,13 +90,9 @@ pub struct User {
 impl User {
     /// The first wish of the user that is not fulfilled here, in words.
     fn beyond_us(&self) -> Option<&'static str> {
-        [
-            (self.exec.is_some(), "runs a plugin (exec)"),
-            (self.auth_provider.is_some(), "logs in with an auth-provider"),
-            (self.as_user_extra.is_some(), "impersonates somebody with as-user-extra"),
-        ]
-        .into_iter()
-        .find_map(|(asked, what)| asked.then_some(what))
+        [(self.exec.is_some(), "runs a plugin (exec)"), (self.auth_provider.is_some(), "logs in with an auth-provider")]
+            .into_iter()
+            .find_map(|(asked, what)| asked.then_some(what))
     }
 }
 
@@ -209,8 +205,20 @@ impl Config {
         for (header, value) in who.chain(groups.map(|group| ("impersonate-group", group.as_str()))) {
             config.say(header, value)?;
         }
+        for (key, values) in user.as_user_extra.iter().flatten() {
+            let header = format!("impersonate-extra-{}", escaped(key));
+            for value in values {
+                config.say(&header, value)?;
+            }
+        }
         Ok(config)
     }
+}
+
+/// A key as part of a header's name: what cannot stand there is escaped as in URLs.
+fn escaped(key: &str) -> String {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte);
+    key.bytes().map(|byte| if legal(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 fn given(text: Option<&String>) -> Option<&str> {
@@ -256,6 +264,14 @@ mod tests {
         assert!(matches!(insecure.trust, Trust::Anybody));
         let groups: Vec<_> = insecure.headers.get_all("impersonate-group").iter().collect();
         assert_eq!((insecure.headers["impersonate-user"].as_bytes(), groups.len()), (&b"a"[..], 2));
+        let known = config(server, "as: a, as-uid: u, as-user-extra: {foo: [bar, baz], a.io/K%: [v]}").headers;
+        let said = |name: &str| {
+            let values: Vec<&str> = known.get_all(name).iter().map(|value| value.to_str().unwrap()).collect();
+            values.join(" ")
+        };
+        assert_eq!(said("impersonate-uid"), "u");
+        assert_eq!(said("impersonate-extra-foo"), "bar baz");
+        assert_eq!(said("impersonate-extra-a.io%2fk%25"), "v");
     }
 
     #[test]
@@ -286,7 +302,6 @@ mod tests {
         check(&file("server: 'h:6443'", ""), "no URL");
         check(&file(server, "exec: {command: aws}"), "runs a plugin (exec), which skiff does not");
         check(&file(server, "auth-provider: {name: oidc}"), "auth-provider");
-        check(&file(server, "as: a, as-user-extra: {scopes: [a]}"), "as-user-extra");
         check(&file(&format!("{server}, proxy-url: 'http://p'"), ""), "proxy-url");
         check(&file(server, "client-certificate-data: YQ=="), "no client-key");
         check(&file(server, "client-key-data: YQ=="), "no client-certificate");

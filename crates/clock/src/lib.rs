@@ -5,6 +5,7 @@
 //! the seed, so that a whole cluster in one thread repeats exactly.
 
 mod go_time;
+mod micros;
 mod progress;
 mod seldom;
 
@@ -12,6 +13,7 @@ use std::cell::RefCell;
 
 pub use go_time::go_time;
 pub use jiff::Timestamp;
+pub use micros::append_micros;
 pub use progress::Progress;
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 pub use seldom::Seldom;

@@ -14,7 +14,10 @@ use clock::Duration;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::places::Place;
+use crate::{
+    barrier::{Barrier, Record},
+    places::Place,
+};
 
 /// One turn.
 const TURN: Duration = Duration::from_secs(5);
@@ -35,6 +38,7 @@ pub(crate) struct Pace {
     hasty: Round,
     patient: Round,
     leaving: CancellationToken,
+    pub barrier: Barrier,
 }
 
 /// Why a connection ends.
@@ -71,6 +75,17 @@ impl Pace {
     /// Whether a request is open.
     pub fn is_busy(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// The connection of a request, for those that outlive the request.
+#[derive(Debug, Clone)]
+pub struct Connection(Arc<Pace>);
+
+impl Connection {
+    /// No more bytes leave before this entry of the record is written, or cannot be. The entry is to be there already.
+    pub fn waits_for(&self, record: &Arc<dyn Record>, entry: u64) {
+        self.0.barrier.raise(record, entry);
     }
 }
 
@@ -154,6 +169,10 @@ impl Answering {
     /// The connection takes no more requests, and ends once those that are open are answered. Its client makes another one.
     pub fn end_connection(&self) {
         self.0.pace.leaving.cancel();
+    }
+
+    pub fn connection(&self) -> Connection {
+        Connection(self.0.pace.clone())
     }
 
     /// A client may look at this answer for a while before it reads on. This has to be called before the answer begins.

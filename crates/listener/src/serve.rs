@@ -154,7 +154,7 @@ impl Talk {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
     {
-        let (pace, keeper) = (Arc::<Pace>::default(), stream.keeper.clone());
+        let (pace, keeper) = (stream.pace.clone(), stream.keeper.clone());
         let service = service_fn({
             let pace = pace.clone();
             move |mut request: Request<Incoming>| {
@@ -271,10 +271,11 @@ where
 /// The request whose upgrade the connection has become.
 type Keeper = Arc<Mutex<Option<Answering>>>;
 
-/// A stream with what goes when it goes: the connection's place, and what its upgrade holds.
+/// A stream with what goes when it goes: the connection's place, and what its upgrade holds. Its bytes leave behind its barrier.
 struct Kept<S> {
     stream: S,
     keeper: Keeper,
+    pace: Arc<Pace>,
     _place: Place,
     silence: Pin<Box<tokio::time::Sleep>>,
     /// Something was read or written since the silence was last looked at.
@@ -284,7 +285,7 @@ struct Kept<S> {
 impl<S> Kept<S> {
     fn new(stream: S, place: Place) -> Self {
         let silence = Box::pin(clock::sleep(SILENCE));
-        Kept { stream, keeper: Keeper::default(), _place: place, silence, moved: false }
+        Kept { stream, keeper: Keeper::default(), pace: Arc::default(), _place: place, silence, moved: false }
     }
 }
 
@@ -313,6 +314,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Kept<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Kept<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.moved = true;
+        self.pace.barrier.pass();
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -322,6 +324,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Kept<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.moved = true;
+        self.pace.barrier.pass();
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

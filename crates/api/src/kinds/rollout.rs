@@ -21,6 +21,15 @@ pub(crate) fn not_negative<N: Into<i64> + Copy>(path: &Path, field: &str, value:
 
 /// A selector object, wherever it stands.
 pub(crate) fn validate_selector(selector: &LabelSelector, path: &Path) -> Errors {
+    selector_of(selector, names::label_value, path)
+}
+
+/// A selector that may ask for values that no label has.
+pub(crate) fn validate_selector_of_any_values(selector: &LabelSelector, path: &Path) -> Errors {
+    selector_of(selector, |_| Vec::new(), path)
+}
+
+fn selector_of(selector: &LabelSelector, wrong: fn(&str) -> Vec<String>, path: &Path) -> Errors {
     let mut errors = object_meta::labels(selector.match_labels.as_ref(), &path.child("matchLabels"));
     for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
         let path = path.child("matchExpressions").index(i);
@@ -42,8 +51,7 @@ pub(crate) fn validate_selector(selector: &LabelSelector, path: &Path) -> Errors
         }
         errors.extend(object_meta::invalid_at(&path, "key", &expression.key, names::qualified_name(&expression.key)));
         for (i, value) in values.iter().enumerate() {
-            let place = path.child("values").index(i);
-            errors.extend(object_meta::invalid(&place, value, names::label_value(value)));
+            errors.extend(object_meta::invalid(&path.child("values").index(i), value, wrong(value)));
         }
     }
     errors

@@ -1,7 +1,7 @@
 //! Where webhooks are, and which forms of questions they know: as every kind says it that names some.
 //! Upstream counterpart: apiserver/pkg/util/webhook/validation.go.
 
-use super::field::{Errors, FieldError, Path};
+use super::field::{Errors, FieldError, Path, quote};
 use super::names::{dns1035_label, dns1123_subdomain, port_number};
 
 /// A reference to a Service.
@@ -21,10 +21,10 @@ pub(crate) fn client(given: Option<&str>, service: Option<Service<'_>>, path: &P
     };
     let (mut errors, path) = (Errors::new(), path.child("service"));
     if service.name.is_empty() {
-        errors.push(FieldError::required(&path.child("name"), "service name is required"));
+        errors.push(FieldError::required(&path.child("name"), ""));
     }
     if service.namespace.is_empty() {
-        errors.push(FieldError::required(&path.child("namespace"), "service namespace is required"));
+        errors.push(FieldError::required(&path.child("namespace"), ""));
     }
     let port = service.port.unwrap_or(443);
     for why in port_number(port) {
@@ -34,29 +34,76 @@ pub(crate) fn client(given: Option<&str>, service: Option<Service<'_>>, path: &P
     errors
 }
 
+/// The parts of a URL as Go's parser tells them apart: only what follows `//` behind the scheme is a host.
+struct Url<'u> {
+    scheme: String,
+    user: Option<&'u str>,
+    host: &'u str,
+    query: &'u str,
+    fragment: &'u str,
+}
+
+impl<'u> Url<'u> {
+    fn parse(given: &'u str) -> Result<Self, String> {
+        if given.chars().any(|letter| letter.is_ascii_control()) {
+            return Err("net/url: invalid control character in URL".to_owned());
+        }
+        let (rest, fragment) = given.split_once('#').unwrap_or((given, ""));
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
+        let (scheme, rest) = match rest.split_once(|letter| !plain(letter)) {
+            Some(("", _)) if rest.starts_with(':') => return Err("missing protocol scheme".to_owned()),
+            Some((scheme, behind)) if rest[scheme.len()..].starts_with(':') && begins_with_letter(scheme) => {
+                (scheme.to_ascii_lowercase(), behind)
+            }
+            _ => (String::new(), rest),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if scheme.is_empty() && rest.split('/').next().is_some_and(|segment| segment.contains(':')) {
+            return Err("first path segment in URL cannot contain colon".to_owned());
+        }
+        let behind = rest.strip_prefix("//").filter(|behind| !(scheme.is_empty() && behind.starts_with('/')));
+        let authority = behind.and_then(|behind| behind.split('/').next()).unwrap_or_default();
+        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        let port = host.rfind(':').map(|at| &host[at..]).filter(|port| !port.contains(']'));
+        if let Some(port) = port.filter(|port| !port[1..].bytes().all(|digit| digit.is_ascii_digit())) {
+            return Err(format!("invalid port {} after host", quote(port)));
+        }
+        if let Some(letter) = host.chars().find(|letter| " <>\"\\^`{|}".contains(*letter)) {
+            return Err(format!("invalid character {} in host name", quote(&letter.to_string())));
+        }
+        Ok(Url { scheme, user, host, query, fragment })
+    }
+}
+
+fn begins_with_letter(text: &str) -> bool {
+    text.starts_with(|letter: char| letter.is_ascii_alphabetic())
+}
+
 fn url(given: &str, path: &Path) -> Errors {
     const FORM: &str = "; desired format: https://host[/path]";
+    let url = match Url::parse(given) {
+        Ok(url) => url,
+        Err(why) => {
+            let detail = format!("url must be a valid URL: parse {}: {why}{FORM}", quote(given));
+            return vec![FieldError::required(path, &detail)];
+        }
+    };
     let mut errors = Errors::new();
     let mut wrong = |value: &str, detail: &str| errors.push(FieldError::invalid(path, value, detail));
-    let (scheme, rest) = given.split_once("://").unwrap_or(("", given));
-    if scheme != "https" {
-        wrong(scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
+    if url.scheme != "https" {
+        wrong(&url.scheme, &format!("'https' is the only allowed URL scheme{FORM}"));
     }
-    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = rest.split('/').next().unwrap_or_default();
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    if host.is_empty() {
-        wrong(host, &format!("host must be specified{FORM}"));
+    if url.host.is_empty() {
+        wrong(url.host, &format!("host must be specified{FORM}"));
     }
-    for (part, detail) in [
-        (user, "user information is not permitted in the URL"),
-        (fragment, "fragments are not permitted in the URL"),
-        (query, "query parameters are not permitted in the URL"),
-    ] {
-        if !part.is_empty() {
-            wrong(part, detail);
-        }
+    if let Some(user) = url.user {
+        wrong(user, "user information is not permitted in the URL");
+    }
+    if !url.fragment.is_empty() {
+        wrong(url.fragment, "fragments are not permitted in the URL");
+    }
+    if !url.query.is_empty() {
+        wrong(url.query, "query parameters are not permitted in the URL");
     }
     errors
 }
@@ -70,8 +117,12 @@ fn url_path(given: &str, path: &Path) -> Errors {
     if given == "//" {
         return vec![wrong("segment[0] may not be empty")];
     }
-    let Some(segments) = given.strip_prefix('/') else { return vec![wrong("must start with a '/'")] };
-    let mut errors = Errors::new();
+    let (mut errors, mut letters) = (Errors::new(), given.chars());
+    if letters.next() != Some('/') {
+        errors.push(wrong("must start with a '/'"));
+    }
+    // The first letter is taken for the slash in any case.
+    let segments = letters.as_str();
     for (i, segment) in segments.strip_suffix('/').unwrap_or(segments).split('/').enumerate() {
         match segment {
             "" => errors.push(wrong(&format!("segment[{i}] may not be empty"))),
@@ -81,8 +132,8 @@ fn url_path(given: &str, path: &Path) -> Errors {
     errors
 }
 
-/// The versions of questions that a webhook knows, best first: at least one of them is `known` here. `missing` is what is said
-/// when there is none at all.
+/// The versions of questions that a webhook knows, best first: at least one of them is `known` here, unless none has to be.
+/// `missing` is what is said when there is none at all.
 pub(crate) fn review_versions(versions: &[String], known: &[&str], missing: &str, path: &Path) -> Errors {
     if versions.is_empty() {
         return vec![FieldError::required(path, missing)];
@@ -95,7 +146,7 @@ pub(crate) fn review_versions(versions: &[String], known: &[&str], missing: &str
         }
         errors.extend(dns1035_label(version).iter().map(|why| FieldError::invalid(&path.index(i), version, why)));
     }
-    if !versions.iter().any(|version| known.contains(&&**version)) {
+    if !known.is_empty() && !versions.iter().any(|version| known.contains(&&**version)) {
         let detail = format!("must include at least one of {}", known.join(", "));
         errors.push(FieldError::invalid(path, versions, &detail));
     }
@@ -120,8 +171,47 @@ mod tests {
             check(right, &[]);
         }
         check("//", &["segment[0] may not be empty"]);
-        check("a", &["must start with a '/'"]);
+        check("ab/c", &["must start with a '/'"]);
+        check("a/b", &["must start with a '/'", "segment[0] may not be empty"]);
+        check("é", &["must start with a '/'", "segment[0] may not be empty"]);
         check("/a//b", &["segment[1] may not be empty"]);
         assert_eq!(url_path("/A", &Path::new("p")).len(), 1);
+    }
+
+    #[test]
+    fn urls_are_told_apart_as_go_does() {
+        let check = |given: &str, expected: &[&str]| {
+            let found = client(Some(given), None, &Path::new("c"));
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let expected: Vec<String> = expected.iter().map(|why| format!("c.url: {why}")).collect();
+            assert_eq!(found, expected, "{given}");
+        };
+        const FORM: &str = "; desired format: https://host[/path]";
+        let scheme =
+            |given: &str| format!("Invalid value: {}: 'https' is the only allowed URL scheme{FORM}", quote(given));
+        let host = format!("Invalid value: \"\": host must be specified{FORM}");
+        for right in ["https://a", "HTTPS://a/b", "https://a:8443/b", "https://[::1]:443/", "https://a?", "https://a:"]
+        {
+            check(right, &[]);
+        }
+        check("http://a", &[&scheme("http")]);
+        check("a", &[&scheme(""), &host]);
+        check("//a/b", &[&scheme("")]);
+        check("///a", &[&scheme(""), &host]);
+        check("https:a", &[&host]);
+        check("https:/a", &[&host]);
+        check("https://@a", &["Invalid value: \"\": user information is not permitted in the URL"]);
+        for (given, why) in [
+            ("https://a:b", "invalid port \":b\" after host"),
+            ("https://a b", "invalid character \" \" in host name"),
+            ("a:b:c/d", ""),
+            (":a", "missing protocol scheme"),
+            ("1:2", "first path segment in URL cannot contain colon"),
+            ("https://a\u{7f}", "net/url: invalid control character in URL"),
+        ] {
+            let found = client(Some(given), None, &Path::new("c"));
+            let said = format!("c.url: Required value: url must be a valid URL: parse {}: {why}{FORM}", quote(given));
+            assert_eq!(found.iter().any(|error| error.to_string() == said), !why.is_empty(), "{given} {found:?}");
+        }
     }
 }

@@ -97,12 +97,24 @@ async fn binding(
     if context.authorizer.authorize(&asked).await.allowed() {
         return Ok(());
     }
-    // Upstream names the verb and the user in each other's place.
-    let why = format!(
-        "user {verb} does not have \"{}\" permission on the object referenced by paramRef",
-        shown(attributes.user)
-    );
+    let user = shown(attributes.user);
+    let why = match unknown(policy.as_deref(), text(object, "/spec/policyName"), &resource) {
+        None => format!("user {user} does not have \"{verb}\" permission on the object referenced by paramRef"),
+        Some(what) => format!(
+            "unable to {what} to determine minimum required permissions and user {user} does not have \"{verb}\" permission for \
+             all groups, versions and resources"
+        ),
+    };
     Err(refused(attributes, "paramRef", &why))
+}
+
+/// The reason why more had to be asked for than the params themselves: what is not known of them, as a part of a sentence.
+fn unknown(policy: Option<&Value>, name: &str, resource: &str) -> Option<String> {
+    let Some(policy) = policy else { return Some(format!("get policy {name}")) };
+    let of = |field: &str| text(policy, &format!("/spec/paramKind/{field}"));
+    let named = policy["spec"]["paramKind"].is_object() && resource == "*";
+    let what = if of("apiVersion").matches('/').count() > 1 { "parse" } else { "resolve" };
+    named.then(|| format!("{what} paramKind &{{{} {}}}", of("apiVersion"), of("kind")))
 }
 
 /// The user as Go shows the structure.
@@ -167,21 +179,41 @@ mod tests {
         check(("get", ""), "mutatingadmissionpolicies", None, policy("Secret"), refusal).await;
     }
 
+    #[test]
+    fn a_refusal_says_what_is_not_known_of_the_params() {
+        let check = |policy: Option<Value>, resource: &str, expected: Option<&str>| {
+            assert_eq!(unknown(policy.as_ref(), "p", resource).as_deref(), expected);
+        };
+        let of = |version: &str| Some(json!({"spec": {"paramKind": {"apiVersion": version, "kind": "Params"}}}));
+        check(of("v1"), "params", None);
+        check(None, "*", Some("get policy p"));
+        check(Some(json!({"spec": {}})), "*", None);
+        check(of("foo.example.com/v1"), "*", Some("resolve paramKind &{foo.example.com/v1 Params}"));
+        check(of("a/b/c"), "*", Some("parse paramKind &{a/b/c Params}"));
+    }
+
     #[tokio::test]
     async fn params_are_given_by_those_who_can_read_them() {
         let named = || binding(json!({"name": "a", "namespace": "ns"}));
         let selected = || binding(json!({"selector": {}}));
-        let refusal = "spec.paramRef: Forbidden: user get does not have \"&{jane  [system:authenticated] map[]}\" permission on \
+        let refusal = "spec.paramRef: Forbidden: user &{jane  [system:authenticated] map[]} does not have \"get\" permission on \
                        the object referenced by paramRef";
         check(("get", "ns"), BINDINGS, None, named(), "").await;
         check(("get", "other"), BINDINGS, None, named(), refusal).await;
-        check(("get", ""), BINDINGS, None, selected(), "user list does not have").await;
+        check(("get", ""), BINDINGS, None, selected(), "does not have \"list\" permission on").await;
         check(("list", ""), BINDINGS, None, selected(), "").await;
-        check(("list", "ns"), BINDINGS, None, selected(), "user list does not have").await;
+        check(("list", "ns"), BINDINGS, None, selected(), "does not have \"list\" permission on").await;
         check(("list", ""), BINDINGS, Some(named()), named(), "").await;
+        // Of a policy that is not there nobody knows what its params are.
         let mut other = named();
         other["spec"]["policyName"] = json!("q");
-        check(("get", ""), BINDINGS, Some(named()), other, refusal).await;
-        check(("get", ""), "mutatingadmissionpolicybindings", None, named(), refusal).await;
+        let absent = "unable to get policy q to determine minimum required permissions and user &{jane  [system:authenticated] \
+                      map[]} does not have \"get\" permission for all groups, versions and resources";
+        check(("get", ""), BINDINGS, Some(named()), other, absent).await;
+        let mut moved = named();
+        moved["spec"]["paramRef"]["parameterNotFoundAction"] = json!("Allow");
+        check(("get", "other"), BINDINGS, Some(moved), named(), refusal).await;
+        let absent = "unable to get policy p to determine minimum required permissions";
+        check(("get", ""), "mutatingadmissionpolicybindings", None, named(), absent).await;
     }
 }

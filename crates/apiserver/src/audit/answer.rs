@@ -29,11 +29,11 @@ pub async fn observed(trail: Trail, response: Response, info: &Info, answering: 
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(respond::JSON.as_bytes()));
     let whole = match response.body() {
-        Body::Whole(bytes) if is_json => Some(bytes.clone().unwrap_or_default()),
+        Body::Whole(bytes) if is_json => Some(bytes.as_deref().unwrap_or_default()),
         _ => None,
     };
     let object = info.is_resource() && !info.long_running();
-    trail.answered(response.status().as_u16(), whole.as_deref(), object);
+    trail.answered(response.status().as_u16(), whole, object);
     trail.started().await;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         if let Some(answering) = answering {
@@ -45,13 +45,13 @@ pub async fn observed(trail: Trail, response: Response, info: &Info, answering: 
         trail.complete().await;
         return response;
     }
-    response.map(|body| Body::stream(Observed { body: Some(body), _trail: trail }))
+    response.map(|body| Body::stream(Observed { body: Some(body), trail: Some(trail) }))
 }
 
-/// An answer that is sent piece by piece. With it goes the trail.
+/// An answer that is sent piece by piece. With it goes the trail, which ends before the client sees the end.
 struct Observed {
     body: Option<Body>,
-    _trail: Trail,
+    trail: Option<Trail>,
 }
 
 impl Stream for Observed {
@@ -67,7 +67,7 @@ impl Stream for Observed {
                     }
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => self.body = None,
+                None => (self.body, self.trail) = (None, None),
             }
         }
     }

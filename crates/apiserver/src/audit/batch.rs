@@ -36,7 +36,7 @@ pub struct Settings {
 }
 
 enum Message {
-    Event(Arc<Event>),
+    Event(Event),
     /// Everything before is to be sent; then this is told.
     Flush(oneshot::Sender<()>),
 }
@@ -67,7 +67,7 @@ impl Batches {
     }
 
     /// Hands an event over, if there is room.
-    pub fn add(&self, event: Arc<Event>) {
+    pub fn add(&self, event: Event) {
         let size = event.size();
         let waiting = self.bytes.fetch_add(size, Ordering::Relaxed);
         if waiting + size > BYTES || self.sender.try_send(Message::Event(event)).is_err() {
@@ -113,7 +113,7 @@ impl Sending {
     }
 
     /// The events of one batch.
-    async fn collect(&mut self, batch: usize, wait: Duration) -> (Vec<Arc<Event>>, Option<oneshot::Sender<()>>) {
+    async fn collect(&mut self, batch: usize, wait: Duration) -> (Vec<Event>, Option<oneshot::Sender<()>>) {
         let mut events = Vec::new();
         let mut size = 0;
         let until = Instant::now() + wait;
@@ -142,7 +142,7 @@ impl Sending {
         (events, None)
     }
 
-    async fn send(&mut self, events: Vec<Arc<Event>>) {
+    async fn send(&mut self, events: Vec<Event>) {
         if events.is_empty() {
             return;
         }

@@ -1,12 +1,18 @@
-//! Events on their way to the log while their requests wait for it: those that come together are written together.
+//! Events on their way to the log: those that come together are written together.
 //!
-//! The first request that waits leads: it lets others that are ready go before it once, and writes for all that came
-//! meanwhile. One request alone waits for nobody. A leader that is given up on its way writes as it goes, so nobody waits for
-//! one that is not there. An event that nobody waits for goes with the next one, or after [`LATE`].
+//! An answer waits for its event on its connection: whatever writes to the socket has the log written first, so that no task
+//! sleeps until then, and one write serves all answers that leave together. A request that may not go on before its event is
+//! written waits by itself. The first of those leads: it lets others that are ready go before it once, and writes for all that
+//! came meanwhile. A leader that is given up on its way writes as it goes, so nobody waits for one that is not there. An event
+//! that nothing waits for goes with the next one, or after [`LATE`].
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use clock::Duration;
+use listener::Connection;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
@@ -16,34 +22,52 @@ use super::{
     metrics::{Metrics, Part},
 };
 
-/// Events that nobody waits for are written this long after they were taken, at the latest.
+/// Events that nothing waits for are written this long after they were taken, at the latest.
 const LATE: Duration = Duration::from_millis(5);
+/// Room that is kept from one batch to the next one.
+const ROOM: usize = 1 << 20;
 
 #[derive(Clone)]
-pub struct Group(Arc<Shared>);
+pub struct Group {
+    shared: Arc<Shared>,
+    record: Arc<dyn listener::Record>,
+}
 
 struct Shared {
     log: Arc<Log>,
     metrics: Arc<Metrics>,
     pending: Mutex<Pending>,
+    /// The number of the last event that is written, or cannot be.
+    written: AtomicU64,
     late: Notify,
 }
 
 #[derive(Default)]
 struct Pending {
+    batch: Batch,
+    /// The number of the last event that was taken.
+    taken: u64,
+    /// A request will write the batch.
+    is_led: bool,
+    /// The memory of the batch before.
+    spare: Batch,
+}
+
+#[derive(Default)]
+struct Batch {
     text: Vec<u8>,
     /// The place where each event ends in the text.
     ends: Vec<usize>,
-    /// The requests that wait for the one that leads, with the number of their event.
-    followers: Vec<(usize, oneshot::Sender<bool>)>,
-    is_led: bool,
+    /// The requests that wait, with the place of their event in the batch.
+    waiting: Vec<(usize, oneshot::Sender<bool>)>,
 }
 
 impl Group {
     /// The way in, and the work that has to run behind it.
     pub fn new(log: Arc<Log>, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()> + Send) {
-        let group = Group(Arc::new(Shared { log, metrics, pending: Mutex::default(), late: Notify::new() }));
-        let shared = group.0.clone();
+        let (pending, written, late) = (Mutex::default(), AtomicU64::new(0), Notify::new());
+        let shared = Arc::new(Shared { log, metrics, pending, written, late });
+        let group = Group { shared: shared.clone(), record: shared.clone() };
         let late = async move {
             loop {
                 shared.late.notified().await;
@@ -56,84 +80,101 @@ impl Group {
 
     /// Takes an event that goes with the next ones.
     pub fn add(&self, event: &Event) {
-        if self.0.append(event, &mut self.0.pending.lock()) == 0 {
-            self.0.late.notify_one();
-        }
+        self.shared.add(event);
+    }
+
+    /// Takes an event that is written before more bytes leave on the connection.
+    pub fn hold(&self, connection: &Connection, event: &Event) {
+        connection.waits_for(&self.record, self.shared.add(event));
     }
 
     /// Takes an event and waits until it is written. False when it cannot be.
     pub async fn write(&self, event: &Event) -> bool {
-        let (number, follows) = {
-            let mut pending = self.0.pending.lock();
-            let number = self.0.append(event, &mut pending);
-            let follows = pending.is_led.then(oneshot::channel);
-            pending.is_led = true;
-            let told = follows.map(|(tell, told)| {
-                pending.followers.push((number, tell));
-                told
-            });
-            (number, told)
+        let (tell, told) = oneshot::channel();
+        let follows = {
+            let mut pending = self.shared.pending.lock();
+            let (place, _) = self.shared.append(event, &mut pending);
+            pending.batch.waiting.push((place, tell));
+            std::mem::replace(&mut pending.is_led, true)
         };
-        if let Some(told) = follows {
-            return told.await.unwrap_or(false);
+        if !follows {
+            let leader = Leader(&self.shared);
+            tokio::task::yield_now().await;
+            drop(leader);
         }
-        let leader = Leader(Some(&self.0));
-        tokio::task::yield_now().await;
-        !leader.commit().contains(&number)
+        told.await.unwrap_or(false)
     }
 
     /// Writes what was taken before.
     pub fn flush(&self) {
-        self.0.commit();
+        self.shared.commit();
+    }
+}
+
+impl listener::Record for Shared {
+    fn settle(&self, entry: u64) {
+        if self.written.load(Ordering::Acquire) < entry {
+            self.commit();
+        }
     }
 }
 
 impl Shared {
-    /// The number of the event among those that wait.
-    fn append(&self, event: &Event, pending: &mut Pending) -> usize {
-        self.log.append(event, &mut pending.text);
-        let end = pending.text.len();
-        pending.ends.push(end);
-        pending.ends.len() - 1
+    /// The number of the event.
+    fn add(&self, event: &Event) -> u64 {
+        let (place, number) = self.append(event, &mut self.pending.lock());
+        if place == 0 {
+            self.late.notify_one();
+        }
+        number
     }
 
-    /// Writes what waits. The numbers of those that could not be written.
-    fn commit(&self) -> Vec<usize> {
-        let mut pending = self.pending.lock();
-        let (text, ends) = (Vec::with_capacity(pending.text.len()), Vec::with_capacity(pending.ends.len()));
-        let batch = std::mem::replace(&mut *pending, Pending { text, ends, ..Pending::default() });
-        if batch.ends.is_empty() {
-            return Vec::new();
-        }
-        // The file is taken before others can add again: batches are written in the order of their events.
+    /// The place of the event in the batch, and its number.
+    fn append(&self, event: &Event, pending: &mut Pending) -> (usize, u64) {
+        let batch = &mut pending.batch;
+        self.log.append(event, &mut batch.text);
+        batch.ends.push(batch.text.len());
+        pending.taken += 1;
+        (batch.ends.len() - 1, pending.taken)
+    }
+
+    /// Writes what was taken before. Another one may be at it: then this waits for that one, too.
+    fn commit(&self) {
+        // Only who has the file takes a batch: they are written in the order of their events, and behind the lock nothing is on
+        // its way any more.
         let mut file = self.log.locked();
-        drop(pending);
+        let (mut batch, last) = {
+            let mut pending = self.pending.lock();
+            if pending.batch.ends.is_empty() {
+                return;
+            }
+            pending.is_led = false;
+            let spare = std::mem::take(&mut pending.spare);
+            (std::mem::replace(&mut pending.batch, spare), pending.taken)
+        };
         let lost = file.write(&batch.text, &batch.ends);
+        self.written.store(last, Ordering::Release);
         drop(file);
         if let Some(error) = &lost.why {
             self.metrics.lost(Part::Log, lost.events.len(), error);
         }
-        for (number, follower) in batch.followers {
-            let _ = follower.send(!lost.events.contains(&number));
+        for (place, waiting) in batch.waiting.drain(..) {
+            let _ = waiting.send(!lost.events.contains(&place));
         }
-        lost.events
+        if batch.text.capacity() <= ROOM {
+            batch.text.clear();
+            batch.ends.clear();
+            self.pending.lock().spare = batch;
+        }
     }
 }
 
-/// The duty to write for all who follow.
-struct Leader<'a>(Option<&'a Shared>);
-
-impl Leader<'_> {
-    fn commit(mut self) -> Vec<usize> {
-        self.0.take().map(Shared::commit).unwrap_or_default()
-    }
-}
+/// The duty to write for all who wait. It is done when this goes.
+struct Leader<'a>(&'a Shared);
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        if let Some(shared) = self.0.take() {
-            shared.commit();
-        }
+        self.0.commit();
     }
 }
 
@@ -229,7 +270,7 @@ mod tests {
         let mut follower = group.write(&large).boxed();
         assert!((&mut follower).now_or_never().is_none());
         assert!(leader.await && !follower.await);
-        assert_eq!(group.0.metrics.lost_in(Part::Log), 1);
+        assert_eq!(group.shared.metrics.lost_in(Part::Log), 1);
         assert_eq!(ids(&path), ["1"]);
     }
 }

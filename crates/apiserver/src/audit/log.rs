@@ -6,7 +6,6 @@ use std::{
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use clock::Timestamp;
@@ -66,7 +65,7 @@ impl Log {
     /// The line of an event.
     pub fn append(&self, event: &Event, text: &mut Vec<u8>) {
         match self.format {
-            Format::Json => event.document(text),
+            Format::Json => text.extend_from_slice(event.document()),
             Format::Legacy => text.extend_from_slice(event.line().as_bytes()),
         }
         text.push(b'\n');
@@ -81,7 +80,7 @@ impl Log {
     }
 
     /// The events that could not be written.
-    pub fn write(&self, events: &[Arc<Event>]) -> Lost {
+    pub fn write(&self, events: &[Event]) -> Lost {
         let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(events.len()));
         for event in events {
             self.append(event, &mut text);

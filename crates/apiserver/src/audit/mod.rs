@@ -4,6 +4,7 @@
 //! on and gathers what is found out; `event` is a stage of it in text, a `sink` takes it to the log or the webhook.
 //! Upstream counterpart: apiserver/pkg/audit and plugin/pkg/audit.
 
+mod annotations;
 mod answer;
 pub mod batch;
 mod event;
@@ -12,6 +13,8 @@ pub mod log;
 mod metrics;
 mod output;
 pub mod policy;
+#[cfg(test)]
+mod promises;
 pub mod sink;
 mod source;
 #[cfg(test)]
@@ -24,6 +27,7 @@ use std::sync::{Arc, atomic::Ordering};
 use api::status::StatusError;
 use clock::Timestamp;
 use http::{HeaderName, HeaderValue, request::Parts};
+use listener::Answering;
 
 use crate::{
     auth::User,
@@ -31,11 +35,11 @@ use crate::{
 };
 
 pub use answer::observed;
-use event::{Course, Event, Facts, Reference};
+use event::{Event, Facts};
 use metrics::Metrics;
 use output::Output;
 use policy::{Level, Policy};
-use sink::{Mode, Sink, Truncation};
+use sink::{Mode, Sink, Truncation, Until};
 pub use trail::{Trail, structure};
 
 /// By which a request is found in the log, and which it may bring with it.
@@ -70,7 +74,7 @@ impl Auditor {
     pub async fn receive(
         self: &Arc<Self>,
         parts: &Parts,
-        info: &Info,
+        info: &Arc<Info>,
         user: &Arc<User>,
         begun: &Begun,
     ) -> Result<Trail, StatusError> {
@@ -83,7 +87,13 @@ impl Auditor {
     }
 
     /// Tells of a request whose credentials are wrong.
-    pub async fn unauthenticated(self: &Arc<Self>, parts: &Parts, info: &Info, begun: &Begun, error: &StatusError) {
+    pub async fn unauthenticated(
+        self: &Arc<Self>,
+        parts: &Parts,
+        info: &Arc<Info>,
+        begun: &Begun,
+        error: &StatusError,
+    ) {
         let trail = self.trail(parts, info, None, begun);
         if trail.is_on() {
             let status = api::codec::encode::described(&json::json!(error.to_status()));
@@ -92,33 +102,26 @@ impl Auditor {
         }
     }
 
-    fn trail(self: &Arc<Self>, parts: &Parts, info: &Info, user: Option<&Arc<User>>, begun: &Begun) -> Trail {
+    fn trail(self: &Arc<Self>, parts: &Parts, info: &Arc<Info>, user: Option<&Arc<User>>, begun: &Begun) -> Trail {
         let decision = self.policy.decide(user.map(|user| &**user), info);
         self.metrics.decided(decision.level);
         if decision.level == Level::None {
             return Trail::default();
         }
+        let addresses = source::addresses(parts);
         let facts = Facts {
             level: decision.level,
-            id: begun.id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned(),
-            uri: parts.uri.path_and_query().map_or("/", |uri| uri.as_str()).to_owned(),
+            id: begun.id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default(),
+            uri: parts.uri.path_and_query().map_or("/", |uri| uri.as_str()),
             verb: info.verb,
-            user: user.cloned(),
-            addresses: source::addresses(parts),
+            user,
+            addresses: &addresses,
             agent: source::agent(&parts.headers),
             received: begun.received,
+            about: trail::about(info),
         };
-        let reference = info.is_resource().then(|| Reference {
-            resource: info.resource().to_owned(),
-            namespace: info.namespace.clone(),
-            name: info.name.clone(),
-            group: info.group().to_owned(),
-            version: info.version().to_owned(),
-            subresource: info.subresource_name().to_owned(),
-            ..Reference::default()
-        });
-        let course = Course { reference, ..Course::default() };
-        Trail::new(self.clone(), decision, facts, course, info.long_running())
+        let connection = parts.extensions.get::<Answering>().map(Answering::connection);
+        Trail::new(self, decision, &facts, info, connection)
     }
 
     fn wants_lines(&self) -> bool {
@@ -126,13 +129,14 @@ impl Auditor {
     }
 
     /// False when the request has to be refused, since it could not be told of.
-    async fn take(&self, event: Arc<Event>) -> bool {
+    async fn take(&self, event: Event, until: Until<'_>) -> bool {
         self.metrics.events.fetch_add(1, Ordering::Relaxed);
+        let Some((last, others)) = self.sinks.split_last() else { return true };
         let mut kept = true;
-        for sink in &self.sinks {
-            kept &= sink.take(&event, &self.metrics).await;
+        for sink in others {
+            kept &= sink.take(event.clone(), until, &self.metrics).await;
         }
-        kept
+        last.take(event, until, &self.metrics).await && kept
     }
 
     /// Waits until what was taken has gone where it goes.

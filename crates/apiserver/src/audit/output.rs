@@ -23,7 +23,7 @@ impl Output {
     }
 
     /// Whether the events were kept. Those that were not are counted.
-    pub async fn write(&self, events: &[Arc<Event>], metrics: &Metrics) -> bool {
+    pub async fn write(&self, events: &[Event], metrics: &Metrics) -> bool {
         let (part, lost, why) = match self {
             Output::Log(log) => {
                 let lost = log.write(events);

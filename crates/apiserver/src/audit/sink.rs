@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use listener::Connection;
+
 use super::{
     batch::{self, Batches},
     event::Event,
@@ -16,10 +18,22 @@ use super::{
 pub enum Mode {
     /// Not at all.
     Batch(batch::Settings),
-    /// Until they are kept, or cannot be.
+    /// Until they are kept, or cannot be: nothing changes before the first one is, and no byte of the answer leaves before
+    /// those are that were taken by then.
     Blocking,
     /// And a request whose first event cannot be kept is refused.
     BlockingStrict,
+}
+
+/// The part of the server that waits until an event is kept, where any does.
+#[derive(Clone, Copy)]
+pub enum Until<'a> {
+    /// Nothing: the request has no answer yet and does not change anything before it has one, or it is over.
+    Whenever,
+    /// The request itself.
+    Written,
+    /// The bytes that leave on its connection from now on.
+    Leaving(&'a Connection),
 }
 
 /// Larger events lose their objects; those that are too large even so are lost.
@@ -73,30 +87,38 @@ impl Sink {
         self.wants_lines
     }
 
-    /// Takes an event; false when whoever waits for it has to be refused.
-    pub async fn take(&self, event: &Arc<Event>, metrics: &Metrics) -> bool {
+    /// Takes an event; false when the request has to be refused.
+    pub async fn take(&self, event: Event, until: Until<'_>, metrics: &Metrics) -> bool {
         let Some(event) = self.fitting(event, metrics) else { return true };
-        match &self.way {
-            Way::Batches(batches) => {
+        let first = event.stage == Stage::RequestReceived;
+        match (&self.way, until) {
+            (Way::Batches(batches), _) => {
                 batches.add(event);
                 true
             }
-            // Nothing depends on the first event of a request but where that has to be refused without it.
-            Way::Group { log, strict: false } if event.stage == Stage::RequestReceived => {
+            (Way::Group { log, strict: true }, _) if first => log.write(&event).await,
+            (Way::Group { log, .. }, Until::Whenever) => {
                 log.add(&event);
                 true
             }
-            Way::Group { log, strict } => log.write(&event).await || !strict,
-            Way::At { once, strict } => once.write(&[event], metrics).await || !strict,
+            (Way::Group { log, .. }, Until::Leaving(connection)) => {
+                log.hold(connection, &event);
+                true
+            }
+            (Way::Group { log, .. }, Until::Written) => {
+                log.write(&event).await;
+                true
+            }
+            (Way::At { once, strict }, _) => once.write(&[event], metrics).await || !(*strict && first),
         }
     }
 
     /// The event as large as it may be.
-    fn fitting(&self, event: &Arc<Event>, metrics: &Metrics) -> Option<Arc<Event>> {
+    fn fitting(&self, event: Event, metrics: &Metrics) -> Option<Event> {
         let Some(truncation) = self.truncation.filter(|most| event.size() > most.event_bytes) else {
-            return Some(event.clone());
+            return Some(event);
         };
-        let smaller = if event.level >= Level::Request { Arc::new(event.truncated()) } else { event.clone() };
+        let smaller = if event.level >= Level::Request { event.truncated() } else { event };
         if smaller.size() > truncation.event_bytes {
             metrics.lost(Part::Truncate, 1, "event is too large even after truncating");
             return None;

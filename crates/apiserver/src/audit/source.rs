@@ -2,12 +2,17 @@
 //!
 //! Upstream counterpart: apimachinery/pkg/util/net, SourceIPs.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    borrow::Cow,
+    net::{IpAddr, Ipv4Addr},
+};
 
-use http::{HeaderMap, request::Parts};
+use http::{HeaderMap, HeaderName, request::Parts};
 
 use crate::http::access::Peer;
 
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 /// Longer user agents are cut, in bytes.
 const AGENT: usize = 1024;
 
@@ -19,10 +24,10 @@ pub fn addresses(parts: &Parts) -> Vec<IpAddr> {
 }
 
 fn named(headers: &HeaderMap, remote: IpAddr) -> Vec<IpAddr> {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let header = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let address = |text: &str| text.trim().parse::<IpAddr>().ok();
-    let mut all: Vec<IpAddr> = header("x-forwarded-for").split(',').filter_map(address).collect();
-    all.extend(address(header("x-real-ip")).filter(|real| !all.contains(real)));
+    let mut all: Vec<IpAddr> = header(&FORWARDED_FOR).split(',').filter_map(address).collect();
+    all.extend(address(header(&REAL_IP)).filter(|real| !all.contains(real)));
     if all.last() != Some(&remote) {
         all.push(remote);
     }
@@ -30,15 +35,14 @@ fn named(headers: &HeaderMap, remote: IpAddr) -> Vec<IpAddr> {
 }
 
 /// The program that the client says it is.
-pub fn agent(headers: &HeaderMap) -> String {
-    let whole = headers
-        .get(http::header::USER_AGENT)
-        .map_or_else(Default::default, |v| String::from_utf8_lossy(v.as_bytes()).into_owned());
+pub fn agent(headers: &HeaderMap) -> Cow<'_, str> {
+    let given = headers.get(http::header::USER_AGENT).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let whole = given.unwrap_or_default();
     if whole.len() <= AGENT {
         return whole;
     }
     let end = (0..=AGENT).rev().find(|at| whole.is_char_boundary(*at)).unwrap_or(0);
-    format!("{}...TRUNCATED", &whole[..end])
+    format!("{}...TRUNCATED", &whole[..end]).into()
 }
 
 #[cfg(test)]
@@ -70,7 +74,7 @@ mod tests {
         let of = |text: String| {
             let mut headers = HeaderMap::new();
             headers.insert("user-agent", text.parse().unwrap());
-            agent(&headers)
+            agent(&headers).into_owned()
         };
         assert_eq!(of("x".repeat(AGENT)), "x".repeat(AGENT));
         assert_eq!(of("x".repeat(AGENT + 1)), format!("{}...TRUNCATED", "x".repeat(AGENT)));

@@ -15,7 +15,7 @@ use super::{
     metrics::{Metrics, Part},
     output::Output,
     policy::{Level, Policy, Stage},
-    sink::{Mode, Sink, Truncation},
+    sink::{Mode, Sink, Truncation, Until},
     webhook::{Deliver, Webhook},
 };
 use crate::{Server, User, http::body::Body, tests::assembled};
@@ -269,20 +269,12 @@ async fn what_cannot_be_kept_refuses_where_that_is_wanted() {
     }
 }
 
-fn event(level: Level, object: &str) -> Arc<Event> {
-    let facts = Facts {
-        level,
-        id: "id".to_owned(),
-        uri: "/".to_owned(),
-        verb: "get",
-        user: None,
-        addresses: Vec::new(),
-        agent: String::new(),
-        received: clock::now(),
-    };
+fn event(level: Level, object: &str) -> Event {
+    let (user, about, received) = (None, None, clock::now());
+    let facts =
+        Facts { level, id: "id", uri: "/", verb: "get", user, addresses: &[], agent: "".into(), received, about };
     let course = Course { request: Some(json!(object).to_string().into_bytes()), ..Course::default() };
-    let told = Told::of(&facts);
-    Arc::new(Event::of((&facts, &told), &course, Stage::ResponseComplete, clock::now(), false))
+    Event::of(level, &Told::of(&facts, false), &course, None, (Stage::ResponseComplete, Some(received)))
 }
 
 /// How many events each batch had.
@@ -335,14 +327,14 @@ async fn large_events_lose_their_objects() {
     let most = Truncation { event_bytes: 400, batch_bytes: 1000 };
     let output = Output::Webhook(told.webhook());
     let sink = Sink::new(output, Mode::Blocking, Some(most), &metrics, &mut Default::default());
-    assert!(sink.take(&event(Level::Request, "small"), &metrics).await);
-    assert!(sink.take(&event(Level::Request, &"x".repeat(500)), &metrics).await);
+    assert!(sink.take(event(Level::Request, "small"), Until::Written, &metrics).await);
+    assert!(sink.take(event(Level::Request, &"x".repeat(500)), Until::Written, &metrics).await);
     let events = told.events();
     assert_eq!((&events[0]["requestObject"], events[0].get("annotations")), (&json!("small"), None));
     assert!(events[1].get("requestObject").is_none());
     assert_eq!(events[1]["annotations"], json!({"audit.k8s.io/truncated": "true"}));
     // At the lowest level there is nothing to leave out.
-    assert!(sink.take(&event(Level::Metadata, &"x".repeat(500)), &metrics).await);
+    assert!(sink.take(event(Level::Metadata, &"x".repeat(500)), Until::Written, &metrics).await);
     assert_eq!((told.events().len(), metrics.lost_in(Part::Truncate)), (0, 1));
 }
 
@@ -355,7 +347,7 @@ async fn a_panic_is_the_end() {
     let (parts, ()) = Request::get("/").body(()).unwrap().into_parts();
     let user = Arc::new(User::new("jane", ["dev"]));
     let begun = super::Begun::of(&parts, true);
-    let trail = auditor.receive(&parts, &Default::default(), &user, &begun).await.unwrap();
+    let trail = auditor.receive(&parts, &Arc::default(), &user, &begun).await.unwrap();
     trail.panicked("oh").await;
     drop(trail);
     let events = told.events();

@@ -10,23 +10,24 @@ use std::{
 };
 
 use api::{Value, meta};
+use clock::Timestamp;
 use futures::FutureExt;
 use json::append_string;
+use listener::Connection;
 use parking_lot::Mutex;
 
 use super::{
     Auditor,
-    event::{Course, Event, Facts, Reference, Status, TRUNCATED, Told},
+    event::{Course, Event, Facts, Identity, Reference, Status, TRUNCATED, Told},
     policy::{Decision, Level, Stage},
+    sink::Until,
 };
-use crate::auth::User;
+use crate::{auth::User, http::request::Info};
 
 /// Larger objects are left out.
 const OBJECT_BYTES: usize = 32 << 20;
 /// Requests that took longer say how long.
 const SLOW_MILLISECONDS: i64 = 500;
-/// Annotations of one event at most.
-const ANNOTATIONS: usize = 1024;
 
 /// Clones are the trail of the same request. When the last one goes, the request is complete.
 #[derive(Clone, Default)]
@@ -35,17 +36,48 @@ pub struct Trail(Option<Arc<Record>>);
 struct Record {
     auditor: Arc<Auditor>,
     decision: Decision,
-    facts: Facts,
-    told: Arc<Told>,
-    long_running: bool,
+    id: String,
+    received: Timestamp,
+    info: Arc<Info>,
+    /// A caller inside this process has none.
+    connection: Option<Connection>,
+    told: Told,
     course: Mutex<Course>,
     done: AtomicBool,
 }
 
+/// The object that the path of a request names.
+pub fn about(info: &Info) -> Option<Reference<'_>> {
+    info.is_resource().then(|| Reference {
+        resource: info.resource(),
+        namespace: &info.namespace,
+        name: &info.name,
+        group: info.group(),
+        version: info.version(),
+        subresource: info.subresource_name(),
+        ..Reference::default()
+    })
+}
+
 impl Trail {
-    pub(super) fn new(auditor: Arc<Auditor>, decision: Decision, facts: Facts, course: Course, long: bool) -> Self {
-        let (told, course, done) = (Told::of(&facts), Mutex::new(course), AtomicBool::new(false));
-        Trail(Some(Arc::new(Record { auditor, decision, facts, told, long_running: long, course, done })))
+    pub(super) fn new(
+        auditor: &Arc<Auditor>,
+        decision: Decision,
+        facts: &Facts<'_>,
+        info: &Arc<Info>,
+        connection: Option<Connection>,
+    ) -> Self {
+        Trail(Some(Arc::new(Record {
+            auditor: auditor.clone(),
+            decision,
+            id: facts.id.to_owned(),
+            received: facts.received,
+            info: info.clone(),
+            connection,
+            told: Told::of(facts, auditor.wants_lines()),
+            course: Mutex::default(),
+            done: AtomicBool::new(false),
+        })))
     }
 
     /// Whether events say at least as much as this level.
@@ -61,11 +93,7 @@ impl Trail {
     /// Adds an annotation. One that is there already stays.
     pub fn annotate(&self, key: impl Into<Cow<'static, str>>, value: impl Into<Cow<'static, str>>) {
         let Some(record) = &self.0 else { return };
-        let mut course = record.course.lock();
-        let annotations = Arc::make_mut(&mut course.annotations);
-        if annotations.len() < ANNOTATIONS {
-            annotations.entry(key.into()).or_insert_with(|| value.into());
-        }
+        record.course.lock().annotations.add(key.into(), value.into());
     }
 
     /// The request acts for somebody else, perhaps because of a verb that allows it in some requests.
@@ -79,12 +107,13 @@ impl Trail {
     pub fn requested(&self, object: &Value) {
         let Some(record) = &self.0 else { return };
         let mut course = record.course.lock();
-        let about = course.reference.get_or_insert_with(Reference::default);
+        let known = course.object.get_or_insert_default();
+        let Identity { namespace, name, uid, resource_version } = &mut **known;
         for (known, given) in [
-            (&mut about.namespace, meta::namespace(object)),
-            (&mut about.name, meta::name(object)),
-            (&mut about.uid, meta::uid(object)),
-            (&mut about.resource_version, meta::resource_version(object)),
+            (namespace, meta::namespace(object)),
+            (name, meta::name(object)),
+            (uid, meta::uid(object)),
+            (resource_version, meta::resource_version(object)),
         ] {
             if known.is_empty() {
                 given.clone_into(known);
@@ -133,21 +162,23 @@ impl Trail {
         let (status, reason) = ("Failure".to_owned(), "InternalError".to_owned());
         record.course.lock().status = Some(Status { code: 500, status, message, reason, details: None });
         record.done.store(true, Ordering::Relaxed);
-        record.emit(Stage::Panic).await;
+        record.emit(Stage::Panic, None).await;
     }
 
     /// The request begins; false when it has to be refused.
     pub(super) async fn received(&self) -> bool {
-        match &self.0 {
-            Some(record) => record.emit(Stage::RequestReceived).await,
+        let Some(record) = &self.0 else { return true };
+        match record.event(Stage::RequestReceived, None) {
+            Some(event) if record.only_reads() => record.auditor.take(event, record.until(Until::Whenever)).await,
+            Some(event) => record.auditor.take(event, Until::Written).await,
             None => true,
         }
     }
 
     /// The answer begins, of a request that may take any time.
     pub(super) async fn started(&self) {
-        if let Some(record) = self.0.as_ref().filter(|record| record.long_running) {
-            record.emit(Stage::ResponseStarted).await;
+        if let Some(record) = self.0.as_ref().filter(|record| record.info.long_running()) {
+            record.emit(Stage::ResponseStarted, None).await;
         }
     }
 
@@ -155,7 +186,7 @@ impl Trail {
     pub(super) async fn unauthenticated(&self) {
         if let Some(record) = &self.0 {
             record.done.store(true, Ordering::Relaxed);
-            record.emit(Stage::ResponseStarted).await;
+            record.emit(Stage::ResponseStarted, None).await;
         }
     }
 
@@ -164,8 +195,8 @@ impl Trail {
         if let Some(record) = &self.0
             && !record.done.swap(true, Ordering::Relaxed)
         {
-            record.finish();
-            record.emit(Stage::ResponseComplete).await;
+            let now = record.finish();
+            record.emit(Stage::ResponseComplete, Some(now)).await;
         }
     }
 
@@ -175,7 +206,7 @@ impl Trail {
 
     /// By which the request is found in the log.
     pub fn id(&self) -> Option<&str> {
-        self.0.as_ref().map(|record| record.facts.id.as_str())
+        self.0.as_ref().map(|record| record.id.as_str())
     }
 
     /// A trail that leads nowhere.
@@ -186,15 +217,14 @@ impl Trail {
         let settings = super::Settings { policy, log: None, webhook: None };
         let auditor = Auditor::new(settings, &mut Default::default());
         let (parts, ()) = http::Request::new(()).into_parts();
-        auditor.trail(&parts, &Default::default(), None, &super::Begun::of(&parts, true))
+        auditor.trail(&parts, &Arc::default(), None, &super::Begun::of(&parts, true))
     }
 
     /// The annotations so far.
     #[cfg(test)]
     pub fn annotations(&self) -> Vec<(String, String)> {
         let Some(record) = &self.0 else { return Vec::new() };
-        let annotations = record.course.lock().annotations.clone();
-        annotations.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+        record.course.lock().annotations.all()
     }
 }
 
@@ -217,7 +247,7 @@ impl Course {
     /// Keeps the text of an object, unless it is too large, which is said.
     fn keep(&mut self, place: impl FnOnce(&mut Course) -> &mut Option<Vec<u8>>, text: Vec<u8>) {
         if text.len() > OBJECT_BYTES {
-            Arc::make_mut(&mut self.annotations).insert(TRUNCATED.into(), "true".into());
+            self.annotations.set(TRUNCATED.into(), "true".into());
             return;
         }
         *place(self) = Some(text);
@@ -246,47 +276,67 @@ impl Record {
         api::codec::encode::described(&object)
     }
 
-    /// Adds the facts that are known when a request ends.
-    fn finish(&self) {
-        let took = clock::now().duration_since(self.facts.received);
+    /// Whether nothing changes by what is asked for, here or elsewhere, before it is answered.
+    fn only_reads(&self) -> bool {
+        match self.info.verb {
+            "watch" => true,
+            verb => matches!(verb, "get" | "list" | "head") && !self.info.long_running(),
+        }
+    }
+
+    /// Adds the facts that are known when a request ends, which is now.
+    fn finish(&self) -> Timestamp {
+        let now = clock::now();
+        let took = now.duration_since(self.received);
         let mut course = self.course.lock();
         if course.status.is_none() {
             let (status, message) = ("Success".to_owned(), "Connection closed early".to_owned());
             course.status = Some(Status { code: 200, status, message, ..Status::default() });
         }
-        if !self.long_running && took.as_millis() > i128::from(SLOW_MILLISECONDS) {
+        if took.as_millis() > i128::from(SLOW_MILLISECONDS) && !self.info.long_running() {
             let seconds = format!("{}s", took.as_secs_f64());
-            Arc::make_mut(&mut course.annotations).insert("apiserver.latency.k8s.io/total".into(), seconds.into());
+            course.annotations.set("apiserver.latency.k8s.io/total".into(), seconds.into());
         }
+        now
     }
 
-    fn event(&self, stage: Stage) -> Option<Arc<Event>> {
+    /// The event of a stage, which is now where no time is given.
+    fn event(&self, stage: Stage, time: Option<Timestamp>) -> Option<Event> {
         if self.decision.omitted.has(stage) {
             return None;
         }
-        let at = if stage == Stage::RequestReceived { self.facts.received } else { clock::now() };
-        let lines = self.auditor.wants_lines();
-        Some(Arc::new(Event::of((&self.facts, &self.told), &self.course.lock(), stage, at, lines)))
+        let time = (stage != Stage::RequestReceived).then(|| time.unwrap_or_else(clock::now));
+        let course = self.course.lock();
+        Some(Event::of(self.decision.level, &self.told, &course, about(&self.info), (stage, time)))
     }
 
-    async fn emit(&self, stage: Stage) -> bool {
-        match self.event(stage) {
-            Some(event) => self.auditor.take(event).await,
-            None => true,
+    /// Tells of a stage behind which bytes of the answer leave.
+    async fn emit(&self, stage: Stage, time: Option<Timestamp>) {
+        if let Some(event) = self.event(stage, time) {
+            self.auditor.take(event, self.until(Until::Written)).await;
         }
+    }
+
+    /// Waiting for an event is its connection's part, where the request has one.
+    fn until<'a>(&'a self, otherwise: Until<'a>) -> Until<'a> {
+        self.connection.as_ref().map_or(otherwise, Until::Leaving)
     }
 }
 
-/// The last one that had something to do with the request has let go of it: nobody waits for the event any more.
+/// The last one that had something to do with the request has let go of it: no task waits for the event any more.
 impl Drop for Record {
     fn drop(&mut self) {
         if self.done.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.finish();
-        let Some(event) = self.event(Stage::ResponseComplete) else { return };
-        let auditor = self.auditor.clone();
-        let mut taking = async move { auditor.take(event).await }.boxed();
+        let now = self.finish();
+        let Some(event) = self.event(Stage::ResponseComplete, Some(now)) else { return };
+        let (auditor, connection) = (self.auditor.clone(), self.connection.take());
+        let take = async move {
+            let until = connection.as_ref().map_or(Until::Whenever, Until::Leaving);
+            auditor.take(event, until).await
+        };
+        let mut taking = take.boxed();
         if (&mut taking).now_or_never().is_none()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {

@@ -25,7 +25,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    pub async fn send(&self, events: &[Arc<Event>]) -> Result<(), String> {
+    pub async fn send(&self, events: &[Event]) -> Result<(), String> {
         let text = list(events);
         let again = |why: &String| {
             tracing::debug!(why, "the audit webhook did not take its events");
@@ -47,7 +47,7 @@ pub fn deliver(file: &Path) -> Result<Deliver, ConfigError> {
     }))
 }
 
-fn list(events: &[Arc<Event>]) -> Bytes {
+fn list(events: &[Event]) -> Bytes {
     let mut text = br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":["#.to_vec();
     for (at, event) in events.iter().enumerate() {
         if at > 0 {

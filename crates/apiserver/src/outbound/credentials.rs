@@ -98,6 +98,7 @@ mod tests {
         headers["authorization"].to_str().unwrap().strip_prefix("Bearer ").map(str::to_owned)
     }
 
+    /// The first ones are the cases of upstream's authentication_test.go.
     #[test]
     fn the_most_selective_name_counts() {
         let check = |users: &[&str], server: &str, expected: &str| {
@@ -108,18 +109,38 @@ mod tests {
         check(&["*.com", "bar.com"], "foo.com:443", "*.com");
         check(&["*", "bar.com"], "foo.com:443", "*");
         check(&["*", "bar.com"], "kubernetes.default.svc:443", "*");
-        check(&["*.com", "*.three.com", "*.two.three.com"], "one.two.three.com:443", "*.two.three.com");
-        check(&["one.com", "one.com:443"], "one.com:443", "one.com:443");
-        check(&["one.com", "one.com:8443"], "one.com:8443", "one.com:8443");
+        let suffixes = ["*.two.three.com", "*.three.com", "*.com"];
+        check(&suffixes, "one.two.three.com:443", "*.two.three.com");
+        let with = |names: &[&'static str]| [names, &suffixes, &["*"]].concat();
+        check(&with(&["one.two.three.com:443"]), "one.two.three.com:443", "one.two.three.com:443");
+        check(&with(&["*.two.three.com:443"]), "one.two.three.com:443", "*.two.three.com:443");
+        check(&with(&[]), "one.two.three.com:443", "*.two.three.com");
+        check(&with(&["one.two.three.com:8443"]), "one.two.three.com:8443", "one.two.three.com:8443");
+        let both = with(&["*.two.three.com:8443", "one.two.three.com"]);
+        check(&both, "one.two.three.com:8443", "*.two.three.com:8443");
         // A name without a port is about the usual port alone.
+        check(&with(&["one.two.three.com"]), "one.two.three.com:8443", "*");
         check(&["one.com", "*.com"], "one.com:8443", "");
-        check(&["*.com:8443"], "one.com:8443", "*.com:8443");
         check(&["one.com", "*.com:443"], "one.com:443", "*.com:443");
         check(&["hook.default.svc", "*.svc"], "hook.default.svc:443", "hook.default.svc");
         check(&["*.default.svc", "*.svc"], "hook.other.svc:443", "*.svc");
         check(&["*.hook.default.svc"], "hook.default.svc:443", "");
         check(&["::1"], "[::1]:443", "::1");
         check(&["[::1]:443"], "[::1]:443", "[::1]:443");
+    }
+
+    #[test]
+    fn a_webhook_may_be_asked_in_the_name_of_another_user() {
+        let user = "token: foo, as: user-a, as-uid: user-a-uid-1111, as-groups: [user-a-group1, user-a-group2], \
+                    as-user-extra: {foo: [bar, baz, etc]}";
+        let credentials = credentials(&format!("users: [{{name: foo.com, user: {{{user}}}}}]")).unwrap();
+        let mut headers = HeaderMap::new();
+        credentials.of_server("foo.com:443").unwrap().stamp(&mut headers);
+        let of = |name: &str| headers.get_all(name).iter().map(|v| v.to_str().unwrap()).collect::<Vec<_>>().join(" ");
+        assert_eq!((of("authorization"), of("impersonate-user")), ("Bearer foo".to_owned(), "user-a".to_owned()));
+        assert_eq!(of("impersonate-uid"), "user-a-uid-1111");
+        assert_eq!(of("impersonate-group"), "user-a-group1 user-a-group2");
+        assert_eq!(of("impersonate-extra-foo"), "bar baz etc");
     }
 
     #[test]

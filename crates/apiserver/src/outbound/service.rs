@@ -26,6 +26,8 @@ impl Routing {
         match self {
             Routing::ClusterAddress => cluster_address(objects, namespace, name, port).await,
             Routing::Endpoints => {
+                let service = objects.get(&*objects.definition("", "services")?, namespace, name).await?;
+                has_endpoints(&service)?;
                 let found = resolve(objects, namespace, name, &port.to_string()).await?;
                 let none = || StatusError::unavailable(format!("no endpoints available for service {name:?}"));
                 found.ok_or_else(none)
@@ -86,8 +88,20 @@ fn host_of(service: &Value, name: &str, port: u16) -> Result<String, StatusError
             port_name(service, name, &port.to_string())?;
             Ok(address.to_owned())
         }
-        (other, _) => Err(bare(format!("unsupported service type {other:?}"))),
+        (other, _) => Err(unsupported(other)),
     }
+}
+
+/// A Service that stands for a name outside has no endpoints of its own, whatever somebody wrote under its name.
+fn has_endpoints(service: &Value) -> Result<(), StatusError> {
+    match service["spec"]["type"].as_str().unwrap_or_default() {
+        "ClusterIP" | "NodePort" | "LoadBalancer" => Ok(()),
+        other => Err(unsupported(other)),
+    }
+}
+
+fn unsupported(sort: &str) -> StatusError {
+    bare(format!("unsupported service type {sort:?}"))
 }
 
 /// The name of the Service's port that is meant.
@@ -189,6 +203,41 @@ mod tests {
         check(&[slice("IPv4", "10.0.0.1", json!(true), json!({"name": "other", "port": 1}))], &[]);
         check(&[slice("IPv4", "10.0.0.1", json!(true), json!({"name": "web"}))], &[]);
         check(&[], &[]);
+    }
+
+    /// Upstream's TestResolve: the way to the address of the Service, and to one of its endpoints.
+    #[test]
+    fn each_sort_of_service_leads_where_upstreams_does() {
+        let usual = json!([{"name": "https", "port": 443}, {"port": 1234}]);
+        let other = json!([{"port": 1234}]);
+        let check = |spec: Value, slices: usize, cluster: Result<&str, &str>, endpoint: Result<&str, &str>| {
+            let service = json!({"metadata": {"name": "alfa"}, "spec": spec});
+            let found = host_of(&service, "alfa", 443).map_err(|error| error.message);
+            assert_eq!(found.as_deref().map_err(String::as_str), cluster, "{service}");
+            let slice = json!({"addressType": "IPv4", "endpoints": [{"addresses": ["127.0.0.1"]}],
+                "ports": [{"name": "https", "port": 1443}, {"port": 1234}]});
+            let empty = json!({"addressType": "IPv4", "endpoints": [], "ports": [{"name": "https", "port": 1443}]});
+            let slices = [slice, empty].into_iter().skip(2 - slices).collect::<Vec<_>>();
+            let found = has_endpoints(&service).and_then(|()| port_name(&service, "alfa", "443")).map(|port| {
+                let found = of_slices(&slices, &port, None);
+                found.first().map_or_else(|| "none".to_owned(), Endpoint::authority)
+            });
+            let found = found.map_err(|error| error.message);
+            assert_eq!(found.as_deref().map_err(String::as_str), endpoint, "{service}");
+        };
+        let of = |sort: &str, address: &str, ports: &Value| json!({"type": sort, "clusterIP": address, "ports": ports});
+        let no_port = Err("no service port 443 found for service \"alfa\"");
+        check(of("ClusterIP", "hit", &other), 2, no_port, no_port);
+        check(of("ClusterIP", "hit", &usual), 2, Ok("hit"), Ok("127.0.0.1:1443"));
+        check(of("ClusterIP", "hit", &usual), 0, Ok("hit"), Ok("none"));
+        check(of("ClusterIP", "hit", &usual), 1, Ok("hit"), Ok("none"));
+        check(of("ClusterIP", "None", &json!([])), 0, Err("cannot route to service with ClusterIP \"None\""), no_port);
+        check(of("LoadBalancer", "lb", &usual), 2, Ok("lb"), Ok("127.0.0.1:1443"));
+        check(of("NodePort", "np", &usual), 2, Ok("np"), Ok("127.0.0.1:1443"));
+        let name = json!({"type": "ExternalName", "externalName": "foo.bar.com", "ports": usual});
+        check(name, 2, Ok("foo.bar.com"), Err("unsupported service type \"ExternalName\""));
+        let unknown = Err("unsupported service type \"unsupported\"");
+        check(json!({"type": "unsupported"}), 0, unknown, unknown);
     }
 
     #[test]

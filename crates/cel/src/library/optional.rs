@@ -45,6 +45,7 @@ fn of_non_zero<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
         Value::Bytes(bytes) => bytes.is_empty(),
         Value::List(list) => list.is_empty(),
         Value::Map(map) => map.is_empty(),
+        Value::Object(made) => made.fields.is_empty(),
         _ => false,
     };
     Ok(if zero { Value::Optional(None) } else { Value::some(given[0].clone()) })

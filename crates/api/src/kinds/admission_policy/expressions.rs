@@ -15,10 +15,11 @@ const MOST_ANNOTATIONS: usize = 20;
 const LONGEST_ANNOTATION: usize = 5 * 1024;
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
-pub(super) fn validate(policy: &ValidatingAdmissionPolicy, path: &Path) -> Errors {
+/// `conditions` is whether those are checked, too, before which a policy is asked about an object.
+pub(super) fn validate(policy: &ValidatingAdmissionPolicy, conditions: bool, path: &Path) -> Errors {
     let Some(spec) = &policy.spec else { return Errors::new() };
     let params = spec.param_kind.is_some();
-    let conditions = spec.match_conditions.as_deref().unwrap_or_default();
+    let conditions = spec.match_conditions.as_deref().filter(|_| conditions).unwrap_or_default();
     let mut errors = match_conditions(conditions, params, &path.child("matchConditions"));
     // Messages are made without the right to ask what users may do.
     let mut asking = environment(OptionalVariables { params, authorizer: true });
@@ -140,7 +141,11 @@ fn audit_annotations(annotations: &[AuditAnnotation], policy: &str, asking: &Env
     for (i, one) in annotations.iter().enumerate() {
         let path = path.index(i);
         let whole = format!("{policy}/{}", one.key);
-        errors.extend(invalid(&path.child("key"), &whole, qualified_name(&whole)));
+        if policy.is_empty() {
+            errors.push(FieldError::invalid(&path.child("key"), &one.key, "requires metadata.name be non-empty"));
+        } else {
+            errors.extend(invalid(&path.child("key"), &whole, qualified_name(&whole)));
+        }
         let place = path.child("valueExpression");
         match one.value_expression.trim() {
             "" => errors.push(FieldError::required(&place, "valueExpression is not specified")),
@@ -148,7 +153,10 @@ fn audit_annotations(annotations: &[AuditAnnotation], policy: &str, asking: &Env
                 let detail = format!("must not exceed {LONGEST_ANNOTATION} bytes in length");
                 errors.push(FieldError::required(&place, &detail));
             }
-            text => errors.extend(compiles(asking, text, &[Type::String, Type::Null], &place)),
+            text => {
+                let found = compile(asking, text, &[Type::String, Type::Null]).err();
+                errors.extend(found.map(|why| FieldError::invalid(&place, &one.value_expression, &why)));
+            }
         }
         if annotations[..i].iter().any(|before| before.key == one.key) {
             errors.push(FieldError::duplicate(&path.child("key"), &one.key));

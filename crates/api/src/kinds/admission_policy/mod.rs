@@ -6,6 +6,8 @@ mod mutating;
 mod mutations;
 pub mod stable;
 mod status;
+#[cfg(test)]
+mod tests;
 pub(crate) mod validation;
 
 use json::Value;
@@ -45,7 +47,8 @@ pub const POLICY: Kind<ValidatingAdmissionPolicy> = Kind {
         spec.failure_policy.get_or_insert_with(|| "Fail".to_owned());
         default_match!(spec.match_constraints.as_mut());
     }),
-    validate: Some(validation::policy),
+    validate_create: Some(validation::policy),
+    validate_update: Some(|new, old, _| validation::policy_update(new, old)),
     validate_status: Some(status::validate),
     columns: &[
         name(),

@@ -3,7 +3,7 @@
 
 use json::Value;
 use k8s_openapi::api::admissionregistration::v1beta1::{
-    MatchResources, MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding,
+    self, MatchResources, MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding,
 };
 
 use super::{default_match, mutations, params, params_kind, stable, validation};
@@ -24,7 +24,8 @@ pub const MUTATING_POLICY: Kind<MutatingAdmissionPolicy> = Kind {
         spec.failure_policy.get_or_insert_with(|| "Fail".to_owned());
         default_match!(spec.match_constraints.as_mut());
     }),
-    validate: Some(policy),
+    validate_create: Some(|created| policy(created, true)),
+    validate_update: Some(|new, old, _| policy(new, about_conditions(new) != about_conditions(old))),
     columns: &[
         name(),
         int("Mutations", "Mutation indicates the number of mutations rules defined in this configuration", |p, _| {
@@ -73,7 +74,15 @@ pub const MUTATING_BINDING_V1ALPHA1: Older = Older {
     ..Older::named("v1alpha1")
 };
 
-fn policy(policy: &MutatingAdmissionPolicy) -> Errors {
+/// The fields that its conditions depend on: where they stay, conditions do not have to be checked again.
+fn about_conditions(
+    policy: &MutatingAdmissionPolicy,
+) -> (Option<&v1beta1::ParamKind>, Option<&Vec<v1beta1::MatchCondition>>) {
+    let spec = policy.spec.as_ref();
+    (spec.and_then(|spec| spec.param_kind.as_ref()), spec.and_then(|spec| spec.match_conditions.as_ref()))
+}
+
+fn policy(policy: &MutatingAdmissionPolicy, conditions: bool) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = &policy.spec else { return vec![FieldError::required(&path, "")] };
     let failure = spec.failure_policy.as_deref().unwrap_or_default();
@@ -89,7 +98,7 @@ fn policy(policy: &MutatingAdmissionPolicy) -> Errors {
             errors.extend(operations(constraints, &place));
         }
     }
-    errors.extend(mutations::validate(spec, &path));
+    errors.extend(mutations::validate(spec, conditions, &path));
     let again = spec.reinvocation_policy.as_deref().unwrap_or_default();
     errors.extend(one_of(again, &["IfNeeded", "Never"], &path, "reinvocationPolicy"));
     errors
@@ -139,7 +148,7 @@ mod tests {
             "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}]});
         let mut object = json!({"metadata": {"name": "replicas.example.com"}, "spec": spec});
         change(&mut object["spec"]);
-        shown(policy(&json::from_value(object).expect("a policy")))
+        shown(policy(&json::from_value(object).expect("a policy"), true))
     }
 
     #[test]

@@ -10,9 +10,11 @@ use crate::validation::field::{Errors, FieldError, Path};
 
 const TYPES: [&str; 2] = [Change::Configuration.name(), Change::Operations.name()];
 
-pub(super) fn validate(spec: &MutatingAdmissionPolicySpec, path: &Path) -> Errors {
+/// `conditions` is whether those are checked, too, before which a policy is asked about an object.
+pub(super) fn validate(spec: &MutatingAdmissionPolicySpec, conditions: bool, path: &Path) -> Errors {
     let params = spec.param_kind.is_some();
-    let conditions = stable::match_conditions(spec.match_conditions.as_deref().unwrap_or_default());
+    let conditions = spec.match_conditions.as_deref().filter(|_| conditions).unwrap_or_default();
+    let conditions = stable::match_conditions(conditions);
     let mut errors = expressions::match_conditions(&conditions, params, &path.child("matchConditions"));
     let mut asking = environment(OptionalVariables { params, authorizer: true });
     let mut changing = mutation::environment(params);

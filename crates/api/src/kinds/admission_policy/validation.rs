@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, NamedRuleWithOperations, ParamKind, ParamRef, ValidatingAdmissionPolicy,
-    ValidatingAdmissionPolicyBinding,
+    ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicySpec,
 };
 
 use super::expressions;
@@ -18,6 +18,20 @@ const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
 
 pub(super) fn policy(policy: &ValidatingAdmissionPolicy) -> Errors {
+    checked(policy, true)
+}
+
+/// Conditions that nothing has changed for stay as they are.
+pub(super) fn policy_update(new: &ValidatingAdmissionPolicy, old: &ValidatingAdmissionPolicy) -> Errors {
+    let (spec, before) = (new.spec.as_ref(), old.spec.as_ref());
+    let params = |spec: &ValidatingAdmissionPolicySpec| spec.param_kind.clone();
+    let conditions = |spec: &ValidatingAdmissionPolicySpec| spec.match_conditions.clone();
+    let same =
+        spec.and_then(params) == before.and_then(params) && spec.and_then(conditions) == before.and_then(conditions);
+    checked(new, !same)
+}
+
+fn checked(policy: &ValidatingAdmissionPolicy, conditions: bool) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = &policy.spec else { return vec![FieldError::required(&path, "")] };
     let failure = spec.failure_policy.as_deref().unwrap_or_default();
@@ -30,7 +44,7 @@ pub(super) fn policy(policy: &ValidatingAdmissionPolicy) -> Errors {
         None => errors.push(FieldError::required(&place, "")),
         Some(constraints) => errors.extend(match_constraints(constraints, &place)),
     }
-    errors.extend(expressions::validate(policy, &path));
+    errors.extend(expressions::validate(policy, conditions, &path));
     errors
 }
 
@@ -249,176 +263,4 @@ fn validation_actions(actions: &[String], path: &Path) -> Errors {
         errors.push(FieldError::required(path, "at least one validation action is required"));
     }
     errors
-}
-
-#[cfg(test)]
-mod tests {
-    use json::{Value, json};
-
-    use super::*;
-
-    fn shown(errors: Errors) -> Vec<String> {
-        errors.iter().map(ToString::to_string).collect()
-    }
-
-    /// A policy that is right but for what the change does to it.
-    fn of_policy(change: impl Fn(&mut Value)) -> Vec<String> {
-        let rule = json!({"operations": ["CREATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "scope": "*",
-            "resources": ["deployments"]});
-        let constraints = json!({"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
-            "resourceRules": [rule]});
-        let spec = json!({"failurePolicy": "Fail", "matchConstraints": constraints,
-            "validations": [{"expression": "object.spec.replicas < 5"}]});
-        let mut object = json!({"metadata": {"name": "replicas.example.com"}, "spec": spec});
-        change(&mut object["spec"]);
-        shown(policy(&json::from_value(object).expect("a policy")))
-    }
-
-    #[test]
-    fn policies_are_checked() {
-        let check = |change: fn(&mut Value), expected: &[&str]| assert_eq!(of_policy(change), expected);
-        check(|_| {}, &[]);
-        check(
-            |s| s["failurePolicy"] = json!("Never"),
-            &["spec.failurePolicy: Unsupported value: \"Never\": supported values: \"Fail\", \"Ignore\""],
-        );
-        check(
-            |s| s["matchConstraints"]["resourceRules"] = json!([]),
-            &["spec.matchConstraints.resourceRules: Required value"],
-        );
-        check(
-            |s| s["validations"] = json!([]),
-            &[
-                "spec.validations: Required value: validations or auditAnnotations must contain at least one item",
-                "spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item",
-            ],
-        );
-        check(
-            |s| s["paramKind"] = json!({"apiVersion": "a/b/c", "kind": ""}),
-            &[
-                "spec.paramKind.apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c",
-                "spec.paramKind.kind: Required value",
-            ],
-        );
-        check(
-            |s| s["matchConstraints"]["resourceRules"][0]["resources"] = json!(["*", "pods", "a/*", "a/b"]),
-            &[
-                "spec.matchConstraints.resourceRules[0].resources[3]: Invalid value: \"a/b\": if 'a/*' is present, must not \
-             specify a/b",
-                "spec.matchConstraints.resourceRules[0].resources: Invalid value: [\"*\",\"pods\",\"a/*\",\"a/b\"]: if '*' is \
-             present, must not specify other resources without subresources",
-            ],
-        );
-        check(
-            |s| s["matchConstraints"]["resourceRules"][0]["operations"] = json!(["*", "READ"]),
-            &[
-                "spec.matchConstraints.resourceRules[0].operations: Invalid value: [\"*\",\"READ\"]: if '*' is present, must \
-             not specify other operations",
-                "spec.matchConstraints.resourceRules[0].operations[1]: Unsupported value: \"READ\": supported values: \"*\", \
-             \"CONNECT\", \"CREATE\", \"DELETE\", \"UPDATE\"",
-            ],
-        );
-    }
-
-    #[test]
-    fn expressions_are_compiled() {
-        let check = |change: fn(&mut Value), expected: &[&str]| assert_eq!(of_policy(change), expected);
-        check(
-            |s| s["validations"][0]["expression"] = json!("object.x in [1, 2"),
-            &["spec.validations[0].expression: Invalid value: \"object.x in [1, 2\": compilation failed: ERROR: \
-             <input>:1:18: Syntax error: mismatched input '<EOF>' expecting ']'\n | object.x in [1, 2\n | .................^"],
-        );
-        check(
-            |s| s["validations"][0]["expression"] = json!("object.x"),
-            &["spec.validations[0].expression: Invalid value: \"object.x\": must evaluate to bool but got dyn"],
-        );
-        check(
-            |s| s["validations"][0]["expression"] = json!("params.x == 1"),
-            &[
-                "spec.validations[0].expression: Invalid value: \"params.x == 1\": compilation failed: ERROR: <input>:1:1: \
-             undeclared reference to 'params' (in container '')\n | params.x == 1\n | ^",
-            ],
-        );
-        check(
-            |s| s["validations"][0]["messageExpression"] = json!("1"),
-            &["spec.validations[0].messageExpression: Invalid value: \"1\": must evaluate to string but got int"],
-        );
-        check(
-            |s| s["validations"][0]["message"] = json!("a\nb"),
-            &["spec.validations[0].message: Invalid value: \"a\\nb\": message must not contain line breaks"],
-        );
-        check(
-            |s| s["validations"][0]["reason"] = json!("Other"),
-            &[
-                "spec.validations[0].reason: Unsupported value: \"Other\": supported values: \"Forbidden\", \"Invalid\", \
-             \"RequestEntityTooLarge\"",
-            ],
-        );
-        check(
-            |s| {
-                s["variables"] = json!([{"name": "n", "expression": "object.spec.replicas"},
-                    {"name": "m", "expression": "int(variables.n) + 1"}]);
-                s["validations"] =
-                    json!([{"expression": "variables.m < 5", "messageExpression": "string(variables.m)"}]);
-            },
-            &[],
-        );
-        check(
-            |s| {
-                s["variables"] =
-                    json!([{"name": "in", "expression": "variables.later"}, {"name": "later", "expression": "1"}])
-            },
-            &[
-                "spec.variables[0].name: Invalid value: \"in\": name is not a valid CEL identifier",
-                "spec.variables[0].expression: Invalid value: \"variables.later\": compilation failed: ERROR: <input>:1:1: \
-             undeclared reference to 'variables' (in container '')\n | variables.later\n | ^",
-            ],
-        );
-        check(
-            |s| s["matchConditions"] = json!([{"name": "a", "expression": "true"}, {"name": "a", "expression": " "}]),
-            &[
-                "spec.matchConditions[1].expression: Required value",
-                "spec.matchConditions[1].name: Duplicate value: \"a\"",
-            ],
-        );
-        check(
-            |s| {
-                s["auditAnnotations"] =
-                    json!([{"key": "k", "valueExpression": "'v'"}, {"key": "k", "valueExpression": "1"}])
-            },
-            &[
-                "spec.auditAnnotations[1].valueExpression: Invalid value: \"1\": must evaluate to one of [string null] but got \
-             int",
-                "spec.auditAnnotations[1].key: Duplicate value: \"k\"",
-            ],
-        );
-    }
-
-    #[test]
-    fn bindings_are_checked() {
-        let check = |spec: Value, expected: &[&str]| {
-            let object = json!({"metadata": {"name": "b"}, "spec": spec});
-            assert_eq!(shown(binding(&json::from_value(object).expect("a binding"))), expected);
-        };
-        check(json!({"policyName": "p", "validationActions": ["Deny", "Audit"]}), &[]);
-        check(
-            json!({"policyName": "", "validationActions": ["Deny", "Warn", "Warn", "Stop"]}),
-            &[
-                "spec.policyName: Required value",
-                "spec.validationActions[2]: Duplicate value: \"Warn\"",
-                "spec.validationActions[3]: Unsupported value: \"Stop\": supported values: \"Audit\", \"Deny\", \"Warn\"",
-                "spec.validationActions: Invalid value: [\"Deny\",\"Warn\",\"Warn\",\"Stop\"]: must not contain both Deny and \
-             Warn (repeating the same validation failure information in the API response and headers serves no purpose)",
-            ],
-        );
-        check(
-            json!({"policyName": "p", "validationActions": [], "paramRef": {"name": "a", "selector": {}}}),
-            &[
-                "spec.paramRef.name: Forbidden: name and selector are mutually exclusive",
-                "spec.paramRef.selector: Forbidden: name and selector are mutually exclusive",
-                "spec.paramRef.parameterNotFoundAction: Required value",
-                "spec.validationActions: Required value: at least one validation action is required",
-            ],
-        );
-    }
 }

@@ -1,5 +1,7 @@
 //! MutatingWebhookConfiguration and ValidatingWebhookConfiguration: servers that are asked before an object is written.
 
+#[cfg(test)]
+mod tests;
 mod validation;
 
 use json::Value;
@@ -16,7 +18,8 @@ pub const MUTATING: Kind<MutatingWebhookConfiguration> = Kind {
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("webhooks"),
     default: Some(default_mutating),
-    validate: Some(validation::mutating),
+    validate_create: Some(validation::mutating),
+    validate_update: Some(|new, old, _| validation::mutating_update(new, old)),
     columns: &[name(), int("Webhooks", COUNT, |c, _| Value::from(c.webhooks.as_ref().map_or(0, Vec::len))), age()],
     ..Kind::BASE
 };
@@ -26,7 +29,8 @@ pub const VALIDATING: Kind<ValidatingWebhookConfiguration> = Kind {
     categories: &["api-extensions"],
     generation: Generation::CountsChangesOf("webhooks"),
     default: Some(default_validating),
-    validate: Some(validation::validating),
+    validate_create: Some(validation::validating),
+    validate_update: Some(|new, old, _| validation::validating_update(new, old)),
     columns: &[name(), int("Webhooks", COUNT, |c, _| Value::from(c.webhooks.as_ref().map_or(0, Vec::len))), age()],
     ..Kind::BASE
 };

@@ -1,6 +1,8 @@
 //! The validation of webhook configurations.
 //! Upstream counterpart: pkg/apis/admissionregistration/validation.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, NamedRuleWithOperations, RuleWithOperations,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
@@ -8,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::kinds::admission_policy::{expressions::match_conditions, validation::rule};
-use crate::kinds::rollout::validate_selector;
+use crate::kinds::rollout::{validate_selector, validate_selector_of_any_values};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::dns1123_subdomain;
 use crate::validation::webhook::{Service, client, review_versions};
@@ -16,6 +18,8 @@ use crate::validation::webhook::{Service, client, review_versions};
 /// The versions of AdmissionReview.
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 const EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
+/// Older versions of the group had these, too.
+const ALL_EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 const LONGEST_TIMEOUT: i32 = 30;
 
 /// The common fields of both sorts of webhooks.
@@ -75,52 +79,96 @@ impl<'w> From<&'w ValidatingWebhook> for Webhook<'w> {
     }
 }
 
+/// How strictly a configuration is checked. One that is changed keeps the faults of a sort that it had: they are older than the
+/// rule that they break.
+struct Strictness {
+    effects: bool,
+    reviews: bool,
+    names: bool,
+    selectors: bool,
+    conditions: bool,
+}
+
+impl Strictness {
+    const NEW: Strictness = Strictness { effects: true, reviews: true, names: true, selectors: true, conditions: true };
+
+    fn of_change(new: &[Webhook<'_>], old: &[Webhook<'_>]) -> Self {
+        let known = |one: &Webhook<'_>| one.review_versions.iter().any(|version| REVIEWS.contains(&&**version));
+        let right = |(field, selector): &(&str, Option<&LabelSelector>)| {
+            selector.is_none_or(|selector| validate_selector(selector, &Path::new(field)).is_empty())
+        };
+        let same = |(new, old): (&Webhook<'_>, &Webhook<'_>)| new.conditions == old.conditions;
+        let names: BTreeSet<&str> = old.iter().map(|one| one.name).collect();
+        Strictness {
+            effects: old.iter().all(|one| EFFECTS.contains(&one.side_effects)),
+            reviews: old.iter().all(|one| one.review_versions.is_empty() || known(one)),
+            names: names.len() == old.len(),
+            selectors: old.iter().all(|one| one.selectors.iter().all(right)),
+            conditions: new.len() != old.len() || !new.iter().zip(old).all(same),
+        }
+    }
+}
+
 pub(super) fn mutating(configuration: &MutatingWebhookConfiguration) -> Errors {
-    all(configuration.webhooks.iter().flatten().map(Webhook::from))
+    all(&of_mutating(configuration), &Strictness::NEW)
+}
+
+pub(super) fn mutating_update(new: &MutatingWebhookConfiguration, old: &MutatingWebhookConfiguration) -> Errors {
+    let (new, old) = (of_mutating(new), of_mutating(old));
+    all(&new, &Strictness::of_change(&new, &old))
 }
 
 pub(super) fn validating(configuration: &ValidatingWebhookConfiguration) -> Errors {
-    all(configuration.webhooks.iter().flatten().map(Webhook::from))
+    all(&of_validating(configuration), &Strictness::NEW)
 }
 
-fn all<'w>(webhooks: impl Iterator<Item = Webhook<'w>>) -> Errors {
-    let (mut errors, mut names) = (Errors::new(), Vec::new());
-    for (i, webhook) in webhooks.enumerate() {
+pub(super) fn validating_update(new: &ValidatingWebhookConfiguration, old: &ValidatingWebhookConfiguration) -> Errors {
+    let (new, old) = (of_validating(new), of_validating(old));
+    all(&new, &Strictness::of_change(&new, &old))
+}
+
+fn of_mutating(configuration: &MutatingWebhookConfiguration) -> Vec<Webhook<'_>> {
+    configuration.webhooks.iter().flatten().map(Webhook::from).collect()
+}
+
+fn of_validating(configuration: &ValidatingWebhookConfiguration) -> Vec<Webhook<'_>> {
+    configuration.webhooks.iter().flatten().map(Webhook::from).collect()
+}
+
+fn all(webhooks: &[Webhook<'_>], strictness: &Strictness) -> Errors {
+    let (mut errors, mut names) = (Errors::new(), BTreeSet::new());
+    for (i, webhook) in webhooks.iter().enumerate() {
         let path = Path::new("webhooks").index(i);
-        errors.extend(one(&webhook, &path));
-        if webhook.name.is_empty() {
-            continue;
-        }
-        if names.contains(&webhook.name) {
+        errors.extend(one(webhook, strictness, &path));
+        if strictness.names && !webhook.name.is_empty() && !names.insert(webhook.name) {
             errors.push(FieldError::duplicate(&path.child("name"), webhook.name));
         }
-        names.push(webhook.name);
     }
     errors
 }
 
-fn one(webhook: &Webhook<'_>, path: &Path) -> Errors {
+fn one(webhook: &Webhook<'_>, strictness: &Strictness, path: &Path) -> Errors {
     let mut errors: Errors = name(webhook.name, &path.child("name")).into_iter().collect();
     for (i, given) in webhook.rules.iter().enumerate() {
         errors.extend(rule(&named(given), &path.child("rules").index(i)));
     }
-    let words = [
-        ("failurePolicy", webhook.failure_policy, ["Fail", "Ignore"]),
-        ("matchPolicy", webhook.match_policy, ["Equivalent", "Exact"]),
-        ("reinvocationPolicy", webhook.reinvocation_policy, ["IfNeeded", "Never"]),
-    ];
-    for (field, given, known) in words {
+    let known = |field: &'static str, given: Option<&str>, known: &[&str]| {
         let unknown = given.filter(|given| !known.contains(given));
-        errors.extend(unknown.map(|given| FieldError::not_supported(&path.child(field), given, &known)));
-    }
-    errors.extend(side_effects(webhook.side_effects, &path.child("sideEffects")));
+        unknown.map(|given| FieldError::not_supported(&path.child(field), given, known))
+    };
+    errors.extend(known("failurePolicy", webhook.failure_policy, &["Fail", "Ignore"]));
+    errors.extend(known("matchPolicy", webhook.match_policy, &["Equivalent", "Exact"]));
+    let effects = if strictness.effects { &EFFECTS[..] } else { &ALL_EFFECTS };
+    errors.extend(side_effects(webhook.side_effects, effects, &path.child("sideEffects")));
     if let Some(seconds) = webhook.timeout_seconds.filter(|seconds| !(1..=LONGEST_TIMEOUT).contains(seconds)) {
         let detail = "the timeout value must be between 1 and 30 seconds";
         errors.push(FieldError::invalid(&path.child("timeoutSeconds"), seconds, detail));
     }
+    let check = if strictness.selectors { validate_selector } else { validate_selector_of_any_values };
     for (field, selector) in webhook.selectors {
-        errors.extend(selector.into_iter().flat_map(|given| validate_selector(given, &path.child(field))));
+        errors.extend(selector.into_iter().flat_map(|given| check(given, &path.child(field))));
     }
+    errors.extend(known("reinvocationPolicy", webhook.reinvocation_policy, &["IfNeeded", "Never"]));
     let service = webhook.client.service.as_ref().map(|service| Service {
         namespace: &service.namespace,
         name: &service.name,
@@ -128,10 +176,12 @@ fn one(webhook: &Webhook<'_>, path: &Path) -> Errors {
         port: service.port,
     });
     errors.extend(client(webhook.client.url.as_deref(), service, &path.child("clientConfig")));
-    errors.extend(match_conditions(webhook.conditions, false, &path.child("matchConditions")));
+    if strictness.conditions {
+        errors.extend(match_conditions(webhook.conditions, false, &path.child("matchConditions")));
+    }
     let missing = format!("must specify one of {}", REVIEWS.join(", "));
-    let place = path.child("admissionReviewVersions");
-    errors.extend(review_versions(webhook.review_versions, &REVIEWS, &missing, &place));
+    let needed = if strictness.reviews { &REVIEWS[..] } else { &[] };
+    errors.extend(review_versions(webhook.review_versions, needed, &missing, &path.child("admissionReviewVersions")));
     errors
 }
 
@@ -161,174 +211,10 @@ fn named(rule: &RuleWithOperations) -> NamedRuleWithOperations {
     }
 }
 
-fn side_effects(given: &str, path: &Path) -> Option<FieldError> {
+fn side_effects(given: &str, known: &[&str], path: &Path) -> Option<FieldError> {
     match given {
-        "" => Some(FieldError::required(path, &format!("must specify one of {}", EFFECTS.join(", ")))),
-        known if EFFECTS.contains(&known) => None,
-        other => Some(FieldError::not_supported(path, other, &EFFECTS)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use json::{Value, json};
-
-    use super::*;
-
-    fn webhook() -> Value {
-        json!({"name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
-            "clientConfig": {"url": "https://a/b"}, "rules": [{"operations": ["CREATE"], "apiGroups": [""],
-            "apiVersions": ["v1"], "resources": ["pods"], "scope": "*"}]})
-    }
-
-    /// The errors of a webhook that is right but for what the change does to it: in both kinds, unless it is about one.
-    fn check(change: impl Fn(&mut Value), expected: &[&str]) {
-        let mut webhook = webhook();
-        change(&mut webhook);
-        let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook]});
-        let found = mutating(&json::from_value(configuration.clone()).expect("a configuration"));
-        let shown = |errors: &Errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let expected: Vec<String> = expected.iter().map(|why| format!("webhooks[0].{why}")).collect();
-        assert_eq!(shown(&found), expected);
-        if webhook["reinvocationPolicy"].is_null() {
-            let found = validating(&json::from_value(configuration).expect("a configuration"));
-            assert_eq!(shown(&found), expected);
-        }
-    }
-
-    #[test]
-    fn webhooks_are_checked() {
-        check(|_| {}, &[]);
-        check(|w| w["name"] = json!(""), &["name: Required value"]);
-        let short = "name: Invalid value: \"a.b\": should be a domain with at least three segments separated by dots";
-        check(|w| w["name"] = json!("a.b"), &[short]);
-        let policy = "failurePolicy: Unsupported value: \"x\": supported values: \"Fail\", \"Ignore\"";
-        check(|w| w["failurePolicy"] = json!("x"), &[policy]);
-        let policy = "matchPolicy: Unsupported value: \"x\": supported values: \"Equivalent\", \"Exact\"";
-        check(|w| w["matchPolicy"] = json!("x"), &[policy]);
-        let policy = "reinvocationPolicy: Unsupported value: \"x\": supported values: \"IfNeeded\", \"Never\"";
-        check(|w| w["reinvocationPolicy"] = json!("x"), &[policy]);
-        let effects = "sideEffects: Required value: must specify one of None, NoneOnDryRun";
-        check(|w| w["sideEffects"] = json!(""), &[effects]);
-        let effects = "sideEffects: Unsupported value: \"Some\": supported values: \"None\", \"NoneOnDryRun\"";
-        check(|w| w["sideEffects"] = json!("Some"), &[effects]);
-        let timeout =
-            |s| format!("timeoutSeconds: Invalid value: {s}: the timeout value must be between 1 and 30 seconds");
-        check(|w| w["timeoutSeconds"] = json!(0), &[&timeout(0)]);
-        check(|w| w["timeoutSeconds"] = json!(31), &[&timeout(31)]);
-        let client = "clientConfig: Required value: exactly one of url or service is required";
-        check(|w| w["clientConfig"] = json!({}), &[client]);
-        let client = "clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme; desired format: \
-                      https://host[/path]";
-        check(|w| w["clientConfig"] = json!({"url": "http://a"}), &[client]);
-        let client = "clientConfig.service.name: Required value: service name is required";
-        check(|w| w["clientConfig"] = json!({"service": {"namespace": "n", "name": ""}}), &[client]);
-        let reviews = "admissionReviewVersions: Required value: must specify one of v1, v1beta1";
-        check(|w| w["admissionReviewVersions"] = json!([]), &[reviews]);
-        let reviews = "admissionReviewVersions: Invalid value: [\"v2\"]: must include at least one of v1, v1beta1";
-        check(|w| w["admissionReviewVersions"] = json!(["v2"]), &[reviews]);
-        let operations = "rules[0].operations[0]: Unsupported value: \"READ\": supported values: \"*\", \"CONNECT\", \
-                          \"CREATE\", \"DELETE\", \"UPDATE\"";
-        check(|w| w["rules"][0]["operations"] = json!(["READ"]), &[operations]);
-        let condition = "matchConditions[0].expression: Invalid value: \"1\": must evaluate to bool but got int";
-        check(|w| w["matchConditions"] = json!([{"name": "a", "expression": "1"}]), &[condition]);
-    }
-
-    /// Upstream's cases about rules.
-    #[test]
-    fn rules_say_each_thing_once() {
-        let check = |field: &str, list: Value, expected: &[&str]| {
-            let shown: Vec<String> = expected.iter().map(|why| format!("rules[0].{field}{why}")).collect();
-            let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
-            super::tests::check(|webhook| webhook["rules"][0][field] = list.clone(), &shown);
-        };
-        for field in ["operations", "apiGroups", "apiVersions", "resources"] {
-            check(field, json!([]), &[": Required value"]);
-        }
-        check("apiGroups", json!(["", "apps"]), &[]);
-        check("apiVersions", json!([""]), &["[0]: Required value"]);
-        check("resources", json!([""]), &["[0]: Required value"]);
-        let others = |list: &str, what: &str| {
-            format!(": Invalid value: {list}: if '*' is present, must not specify other {what}")
-        };
-        check("operations", json!(["CREATE", "*"]), &[&others("[\"CREATE\",\"*\"]", "operations")]);
-        check("apiGroups", json!(["a", "*"]), &[&others("[\"a\",\"*\"]", "API groups")]);
-        check("apiVersions", json!(["a", "*"]), &[&others("[\"a\",\"*\"]", "API versions")]);
-        let alone = others("[\"*\",\"a\"]", "resources without subresources");
-        check("resources", json!(["*", "a"]), &[&alone]);
-        // Of resources without subresources the last one decides.
-        check("resources", json!(["a", "*"]), &[]);
-        check("resources", json!(["*", "a/b", "a/*", "*/c"]), &[]);
-        let covered = "[1]: Invalid value: \"a/x\": if 'a/*' is present, must not specify a/x";
-        check("resources", json!(["a/*", "a/x"]), &[covered]);
-        check("resources", json!(["a/*", "a"]), &[]);
-        let covered = "[1]: Invalid value: \"x/a\": if '*/a' is present, must not specify x/a";
-        check("resources", json!(["*/a", "x/a"]), &[covered]);
-        check("resources", json!(["*/*"]), &[]);
-        let all = ": Invalid value: [\"*/*\",\"a\"]: if '*/*' is present, must not specify other resources";
-        check("resources", json!(["*/*", "a"]), &[all]);
-        let scope = ": Unsupported value: \"Other\": supported values: \"*\", \"Cluster\", \"Namespaced\"";
-        check("scope", json!("Other"), &[scope]);
-    }
-
-    /// Upstream's cases about where a webhook is and what it understands.
-    #[test]
-    fn places_and_versions_are_checked() {
-        let place =
-            |client: Value, expected: &[&str]| check(|webhook| webhook["clientConfig"] = client.clone(), expected);
-        let either = "clientConfig: Required value: exactly one of url or service is required";
-        let service = |fields: Value| {
-            let mut service = json!({"namespace": "ns", "name": "n"});
-            fields.as_object().into_iter().flatten().for_each(|(field, value)| service[&**field] = value.clone());
-            json!({ "service": service })
-        };
-        let mut both = service(json!({}));
-        both["url"] = json!("https://a");
-        place(both, &[either]);
-        let form = "; desired format: https://host[/path]";
-        let (scheme, host) = ("'https' is the only allowed URL scheme", "host must be specified");
-        let url = |wrong: &str, why: &str| format!("clientConfig.url: Invalid value: \"{wrong}\": {why}");
-        place(json!({"url": ""}), &[&url("", &format!("{scheme}{form}")), &url("", &format!("{host}{form}"))]);
-        place(json!({"url": "https:///fancy/webhook"}), &[&url("", &format!("{host}{form}"))]);
-        for (given, wrong, why) in [
-            ("https://user:pass@example.com/webhook", "user:pass", "user information is not permitted in the URL"),
-            ("https://example.com/webhook#bookmark", "bookmark", "fragments are not permitted in the URL"),
-            ("https://example.com?arg=value", "arg=value", "query parameters are not permitted in the URL"),
-        ] {
-            place(json!({ "url": given }), &[&url(wrong, why)]);
-        }
-        place(service(json!({"path": "/apis/foo.bar/v1alpha1/"})), &[]);
-        let path = |path: &str, why: &str| {
-            let expected = format!("clientConfig.service.path: Invalid value: \"{path}\": {why}");
-            place(service(json!({ "path": path })), &[&expected]);
-        };
-        path("foo/", "must start with a '/'");
-        path("//", "segment[0] may not be empty");
-        path("/foo//bar/", "segment[1] may not be empty");
-        path("/foo/bar//", "segment[2] may not be empty");
-        for port in [0, 65536] {
-            let why = "port is not valid: must be between 1 and 65535, inclusive";
-            let expected = format!("clientConfig.service.port: Invalid value: {port}: {why}");
-            place(service(json!({ "port": port })), &[&expected]);
-        }
-        let versions =
-            |list: Value, expected: &[&str]| check(|w| w["admissionReviewVersions"] = list.clone(), expected);
-        versions(json!(["v1beta1", "invalid-version"]), &[]);
-        let again = "admissionReviewVersions[2]: Invalid value: \"v1beta1\": duplicate version";
-        versions(json!(["v1beta1", "v1", "v1beta1"]), &[again]);
-        let none =
-            "admissionReviewVersions: Invalid value: [\"invalidVersion\"]: must include at least one of v1, v1beta1";
-        let label = "admissionReviewVersions[0]: Invalid value: \"invalidVersion\": a DNS-1035 label must consist of lower case \
-                     alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character \
-                     (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-        versions(json!(["invalidVersion"]), &[label, none]);
-    }
-
-    #[test]
-    fn names_are_given_once() {
-        let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook(), webhook()]});
-        let found = mutating(&json::from_value(configuration).expect("a configuration"));
-        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(found, ["webhooks[1].name: Duplicate value: \"a.example.com\""]);
+        "" => Some(FieldError::required(path, &format!("must specify one of {}", known.join(", ")))),
+        given if known.contains(&given) => None,
+        other => Some(FieldError::not_supported(path, other, known)),
     }
 }

@@ -116,13 +116,19 @@ pub fn compile(environment: &Environment, expression: &str, results: &[Type]) ->
     if results.is_empty() || results.contains(found) {
         return Ok(program);
     }
+    let found = type_name(found);
     Err(match results {
-        [one] => format!("must evaluate to {one} but got {found}"),
+        [one] => format!("must evaluate to {} but got {found}", type_name(one)),
         many => {
-            let names: Vec<String> = many.iter().map(Type::to_string).collect();
+            let names: Vec<String> = many.iter().map(type_name).collect();
             format!("must evaluate to one of [{}] but got {found}", names.join(" "))
         }
     })
+}
+
+/// The name of a type itself; in the errors of an expression `null` has another.
+fn type_name(of: &Type) -> String {
+    if *of == Type::Null { "null_type".to_owned() } else { of.to_string() }
 }
 
 #[cfg(test)]

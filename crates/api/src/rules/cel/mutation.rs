@@ -238,4 +238,60 @@ mod tests {
             json!([{"op": "remove", "path": "/k8s.io~1my~0label"}]),
         );
     }
+
+    /// Upstream's TestTypeResolver and TestCELOptional.
+    #[test]
+    fn types_are_known_by_where_they_stand() {
+        let check = |text: &str, expected: Value| {
+            let program = environment(false).compile_any(text).expect(text);
+            let value = program.evaluate(&Variables::new(), &mut Budget::default()).expect(text);
+            assert_eq!(json_of(&value), Ok(expected), "{text}");
+        };
+        check("string(114514)", json!("114514"));
+        check("Object{}", json!({}));
+        check("Object{spec: Object.spec{replicas: 3}}", json!({"spec": {"replicas": 3}}));
+        check("Object{intList: [1, 2, 3]}", json!({"intList": [1, 2, 3]}));
+        check("Object{annotations: {'foo': 'bar'}}", json!({"annotations": {"foo": "bar"}}));
+        check("Object{intList: [1, 2, 3]}.intList.sum()", json!(6));
+        check("Object{spec: Object.spec{replicas: 3}} == Object{spec: Object.spec{replicas: 1 + 2}}", json!(true));
+        check("Object{?existing: optional.none()}", json!({}));
+        check("Object{?spec: optional.ofNonZeroValue(Object.spec{?replicas: Object{}.?replicas})}", json!({}));
+        check("Object{}.?existing.hasValue()", json!(false));
+        check("{'foo': 1}[?'bar'].hasValue()", json!(false));
+        check("{'foo': 1}[?'foo'].value()", json!(1));
+        check("has({'foo': 1}.bar)", json!(false));
+        check("has({'foo': 1}.foo)", json!(true));
+        let replicas = "path: '/spec/replicas'";
+        let either =
+            format!("[true ? JSONPatch{{op: 'add', {replicas}, value: 3}} : JSONPatch{{op: 'remove', {replicas}}}]");
+        let add = json!([{"op": "add", "path": "/spec/replicas", "value": 3}]);
+        assert_eq!(made(Change::Operations, &either), Ok(add));
+        for (fields, expected) in [
+            ("op: 'remove', path: '/a'", json!({"op": "remove", "path": "/a"})),
+            ("op: 'replace', path: '/a', value: 3", json!({"op": "replace", "path": "/a", "value": 3})),
+            ("op: 'move', from: '/b', path: '/a'", json!({"op": "move", "from": "/b", "path": "/a"})),
+            ("op: 'copy', from: '/b', path: '/a'", json!({"op": "copy", "from": "/b", "path": "/a"})),
+            ("op: 'test', path: '/a', value: 3", json!({"op": "test", "path": "/a", "value": 3})),
+        ] {
+            let text = format!("[JSONPatch{{{fields}}}]");
+            assert_eq!(made(Change::Operations, &text), Ok(json!([expected])), "{text}");
+        }
+        let refused = |text: &str, expected: &str| {
+            let why = environment(false).compile_any(text).err().map(|why| why.to_string()).unwrap_or_default();
+            assert!(if expected.is_empty() { why.is_empty() } else { why.contains(expected) }, "{text}: {why}");
+        };
+        let unknown = "undeclared reference to 'Invalid'";
+        refused("Invalid{}", unknown);
+        // The values of an operation are not known before it is carried out.
+        refused("JSONPatch{op: 'invalid', path: '/spec/replicas', value: 3}", "");
+        refused("JSONPatch{op: 'add', value: 3}", "");
+        refused("JSONPatch{op: 'add', path: '/spec/replicas'}", "");
+        refused("JSONPatch{op: 'add', path: '/spec/replicas', value: Invalid{}}", unknown);
+        refused("JSONPatch{op: 'add', path: Invalid{}, value: 3}", unknown);
+        refused("JSONPatch{op: 'move', from: Invalid{}, path: '/spec/replicas'}", unknown);
+        for field in ["op", "path", "from"] {
+            let expected = format!("expected type of field '{field}' is 'string' but provided type is 'int'");
+            refused(&format!("JSONPatch{{{field}: 1}}"), &expected);
+        }
+    }
 }

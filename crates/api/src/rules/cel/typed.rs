@@ -313,4 +313,73 @@ mod tests {
         assert!(with("variables.wanted == 'a'")[0].1.contains("found no matching overload"));
         assert!(with("params.spec == 1")[0].1.contains("undefined field 'spec'"));
     }
+
+    /// Upstream's TestExtractTypeNames.
+    #[test]
+    fn kinds_are_those_that_are_named_without_wildcards() {
+        let check = |rules: &[(&str, &str, &str)], expected: &[&str]| {
+            let rules: Vec<Value> = rules
+                .iter()
+                .map(|(group, version, resource)| {
+                    json!({"apiGroups": [group], "apiVersions": [version], "resources": [resource], "operations": ["*"]})
+                })
+                .collect();
+            let spec = json!({"matchConstraints": {"resourceRules": rules}});
+            let spec = json::from_value(spec).expect("a spec");
+            let found = kinds_of(&spec, Kinds { built_in: built_in(), custom: &[] });
+            assert_eq!(found.iter().map(Subject::shown).collect::<Vec<_>>(), expected);
+        };
+        check(&[], &[]);
+        let deployment = "apps/v1, Kind=Deployment";
+        check(&[("apps", "v1", "deployments")], &[deployment]);
+        check(&[("apps", "v1", "deployments"), ("", "v1", "pods")], &["/v1, Kind=Pod", deployment]);
+        check(&[("apps", "v1", "*")], &[]);
+        check(&[("apps", "v1", "pods/*")], &[]);
+        check(&[("apps", "v1", "deployments"), ("apps", "*", "deployments")], &[deployment]);
+    }
+
+    /// Upstream's TestTypeCheck.
+    #[test]
+    fn warnings_are_about_the_expression_that_is_wrong() {
+        let check = |fields: Value, expected: &[(&str, &str)]| {
+            let found = about(&["deployments"], fields.clone());
+            assert_eq!(found.len(), expected.len(), "{fields} {found:?}");
+            for ((field, warning), (wanted, contained)) in found.iter().zip(expected) {
+                assert!(field == wanted && warning.contains(contained), "{fields} {found:?}");
+            }
+        };
+        let first = "spec.validations[0].expression";
+        let says = |texts: &[&str]| {
+            let all: Vec<Value> = texts.iter().map(|text| json!({ "expression": text })).collect();
+            json!({ "validations": all })
+        };
+        assert_eq!(warnings(json!({})), []);
+        let (right, wrong) = ("object.metadata.name == 'bar'", "object.foo == 'bar'");
+        check(says(&[right]), &[]);
+        check(says(&[wrong]), &[(first, "undefined field 'foo'")]);
+        check(says(&["object.spec.replicas == 'bar'"]), &[(first, "found no matching overload")]);
+        let mut params = says(&["object.metadata.name == params.bar"]);
+        params["paramKind"] = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+        check(params.clone(), &[(first, "undefined field 'bar'")]);
+        params["paramKind"]["kind"] = json!("DoesNotMatter");
+        check(params, &[]);
+        check(says(&[right, wrong]), &[("spec.validations[1].expression", "undefined field 'foo'")]);
+        let message =
+            json!({"validations": [{"expression": right, "messageExpression": "object.metadata.name + 114514"}]});
+        check(message, &[("spec.validations[0].messageExpression", "found no matching overload")]);
+        check(says(&["authorizer.group('').resource('endpoints').check('create').allowed()"]), &[]);
+        let nobody = "found no matching overload for 'allowed' applied to 'kubernetes.authorization.Authorizer";
+        check(says(&["authorizer.allowed()"]), &[(first, nobody)]);
+        let with = |variable: &str, text: &str| {
+            let mut fields = says(&[text]);
+            fields["variables"] = json!([{"name": "name", "expression": variable}]);
+            fields
+        };
+        check(with("object.spec.replicas", "variables.name == object.spec.replicas"), &[]);
+        check(with("true", "variables.nonExisting"), &[(first, "undefined field 'nonExisting'")]);
+        let mismatch = "found no matching overload for '_==_' applied to '(string, int)";
+        check(with("'something'", "variables.name == object.spec.replicas"), &[(first, mismatch)]);
+        // The fault of a variable is said where it is written.
+        check(with("object.spec.replicas == 'str'", "variables.name == object.spec.replicas"), &[]);
+    }
 }

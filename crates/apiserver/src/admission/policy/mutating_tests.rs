@@ -274,3 +274,55 @@ async fn rights_are_asked_of_the_servers_authorizer() {
     let nobody = Context { authorizer: Arc::<crate::auth::rbac::Rbac>::default(), ..context };
     assert_eq!(may(&nobody).await, "no");
 }
+
+/// The rest of upstream's TestApplyConfiguration.
+#[tokio::test]
+async fn lists_are_merged_by_their_keys() {
+    let run = async |object: Value, text: &str| {
+        let context = context(vec![policy("p", &[apply(text)], &json!({}))], json!({})).await;
+        write(object).through(&context, &MUTATING).await.expect("let through")["spec"].clone()
+    };
+    let template = |fields: &str| {
+        format!(
+            "Object{{spec: Object.spec{{template: Object.spec.template{{spec: Object.spec.template.spec{{{fields}}}}}}}}}"
+        )
+    };
+    let volumes = |spec: &Value| spec["template"]["spec"]["volumes"].clone();
+    let of = |fields: Value| {
+        let mut object = deployment();
+        object["spec"]["template"]["spec"] = fields;
+        object
+    };
+    let volume = template(
+        "volumes: [Object.spec.template.spec.volumes{name: 'y', emptyDir: Object.spec.template.spec.volumes.emptyDir{}}]",
+    );
+    let (x, y) = (json!({"name": "x", "emptyDir": {}}), json!({"name": "y", "emptyDir": {}}));
+    assert_eq!(volumes(&run(of(json!({"volumes": [x]})), &volume).await), json!([x, y]));
+    let path =
+        "Object.spec.template.spec.volumes{name: 'y', hostPath: Object.spec.template.spec.volumes.hostPath{path: 'a'}}";
+    let made = run(of(json!({"volumes": [x, {"name": "y"}]})), &template(&format!("volumes: [{path}]"))).await;
+    assert_eq!(volumes(&made)[1]["hostPath"]["path"], "a");
+    let odd = "Object{spec: Object.spec{replicas: object.spec.replicas % 2 == 0 ? object.spec.replicas + 1 : object.spec.replicas}}";
+    let mut even = deployment();
+    even["spec"]["replicas"] = json!(2);
+    assert_eq!(run(even, odd).await["replicas"], 3);
+    let container = "containers: [Object.spec.template.spec.containers{name: 'nginx', image: 'nginx:1.14.2', ports: \
+                     [Object.spec.template.spec.containers.ports{containerPort: 80}], resources: \
+                     Object.spec.template.spec.containers.resources{limits: {'cpu': '128M'}}}]";
+    let made = run(of(json!({})), &template(container)).await["template"]["spec"]["containers"][0].clone();
+    assert_eq!((&made["image"], &made["ports"][0]["containerPort"]), (&json!("nginx:1.14.2"), &json!(80)));
+    assert_eq!(made["resources"]["limits"]["cpu"], "128M");
+    // Two of one name stay in a list that is not spoken of, and become one where it is.
+    let twice = || {
+        let env =
+            json!([{"name": "test", "value": "a"}, {"name": "test", "value": "b"}, {"name": "foo", "value": "bar"}]);
+        of(json!({"containers": [{"name": "nginx", "env": env}]}))
+    };
+    let env = |spec: &Value| spec["template"]["spec"]["containers"][0]["env"].clone();
+    let made = run(twice(), "Object{spec: Object.spec{replicas: 3}}").await;
+    assert_eq!((&made["replicas"], env(&made)), (&json!(3), env(&twice()["spec"])));
+    let change = "containers: [Object.spec.template.spec.containers{name: 'nginx', env: \
+                  [Object.spec.template.spec.containers.env{name: 'test', value: 'c'}]}]";
+    let made = run(twice(), &template(change)).await;
+    assert_eq!(env(&made), json!([{"name": "test", "value": "c"}, {"name": "foo", "value": "bar"}]));
+}
