@@ -1,4 +1,4 @@
-//! What the engine says of itself, as the Node object shows it. Upstream counterpart: `updateRuntimeUp` in pkg/kubelet/kubelet.go, and
+//! The statements of the engine about itself, as the Node object shows them. Upstream counterpart: `updateRuntimeUp` in pkg/kubelet/kubelet.go, and
 //! `RuntimeHandlers` and `NodeFeatures` of pkg/kubelet/nodestatus.
 
 use k8s_cri::v1::{RuntimeCondition, RuntimeFeatures, RuntimeHandler};

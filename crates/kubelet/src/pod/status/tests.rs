@@ -207,7 +207,7 @@ fn a_container_shows_what_it_has() {
     let read_only = json!({"name": "r", "mountPath": "/r", "readOnly": true, "recursiveReadOnly": "Disabled"});
     assert_eq!(shown["volumeMounts"], json!([{"name": "v", "mountPath": "/v"}, read_only]));
     assert_eq!(shown["user"], Value::Null);
-    // What the engine tells: who it runs as, and what is read-only all the way down.
+    // The engine tells who it runs as, and which mounts are read-only all the way down.
     let mut found = running(&desired, "m:up");
     found.containers[0].user = Some(LinuxContainerUser { uid: 1, gid: 2, supplemental_groups: Some(vec![2, 3]) });
     found.containers[0].read_only_below.insert("/r".to_owned());
