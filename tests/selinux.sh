@@ -17,14 +17,16 @@ policy() {
         tcp_socket sysctl_modprobe sysctl sysctl_fs sysctl_kernel sysctl_net sysctl_net_unix sysctl_vm sysctl_dev kmod policy
         scmp_packet devnull"
     {
-        echo '(handleunknown allow) (mls true) (class process (transition)) (classorder (process))'
+        echo '(handleunknown allow) (mls true) (class process (transition dyntransition)) (classorder (process))'
         for sid in $sids; do echo "(sid $sid)"; done
+        # Engines choose two of these for whoever names none.
+        for category in c{0..1023}; do echo "(category $category)"; done
+        echo "(categoryorder ($(echo c{0..1023})))"
         echo "(sidorder ($(echo $sids)))"
         cat <<'CIL'
 (sensitivity s0) (sensitivityorder (s0))
-(category c0) (category c1) (category c2) (category c3) (categoryorder (c0 c1 c2 c3))
-(sensitivitycategory s0 (range c0 c3))
-(level low (s0)) (level high (s0 (range c0 c3))) (levelrange all (low high))
+(sensitivitycategory s0 (range c0 c1023))
+(level low (s0)) (level high (s0 (range c0 c1023))) (levelrange all (low high))
 (role system_r) (role object_r) (user system_u)
 (userrole system_u system_r) (userrole system_u object_r) (userlevel system_u low) (userrange system_u all)
 (type kernel_t) (type container_t) (type container_file_t) (type container_ro_file_t)
@@ -65,6 +67,7 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 is() { [ "$2" = "$3" ] || fail "$1 is $2, not $3"; }
 has() { local text=$1; shift; "$@" >/tmp/said 2>&1; grep -qF -- "$text" /tmp/said || { cat /tmp/said; return 1; }; }
 DATA=/var/lib/skiff
+ip link add host0 type veth peer name out0 && ip address add 192.168.90.1/24 dev host0 && ip link set host0 up && ip link set out0 up
 export KUBECONFIG=$DATA/admin.kubeconfig
 end_of_logs() { code=$?; [ $code = 0 ] || tail -n 40 $DATA/skiff.log $DATA/containerd/containerd.log; }
 trap end_of_logs EXIT

@@ -20,7 +20,7 @@ use crate::{
         spec::{
             env::Budget,
             names::{Dns, hostname},
-            security::{Seccomp, groups, groups_policy, namespaces, security},
+            security::{Seccomp, groups, groups_policy, namespaces, security, selinux},
         },
     },
     users::{held, range::Ids},
@@ -87,6 +87,7 @@ pub fn sandbox(desired: &DesiredPod, setting: &SandboxSetting) -> PodSandboxConf
             sysctls: context.sysctls.unwrap_or_default().into_iter().map(|s| (s.name, s.value)).collect(),
             security_context: Some(LinuxSandboxSecurityContext {
                 namespace_options: Some(namespaces(desired, setting.users)),
+                selinux_options: context.se_linux_options.as_ref().map(selinux),
                 supplemental_groups: groups(desired),
                 supplemental_groups_policy: groups_policy(desired) as i32,
                 privileged,
@@ -319,7 +320,8 @@ mod tests {
             users: None,
         };
         let desired = pod_of(json!({"metadata": {"labels": {"app": "a"}, "annotations": {"n": "v"}}, "spec": {
-            "subdomain": "sub", "setHostnameAsFQDN": true, "securityContext": {"sysctls": [{"name": "s", "value": "1"}]},
+            "subdomain": "sub", "setHostnameAsFQDN": true,
+            "securityContext": {"sysctls": [{"name": "s", "value": "1"}], "seLinuxOptions": {"level": "s0:c1"}},
             "containers": [{"name": "c", "securityContext": {"privileged": true}, "ports": [
                 {"containerPort": 80}, {"containerPort": 53, "hostPort": 5353, "protocol": "UDP", "hostIP": "10.0.0.1"}]}]}}));
         let got = sandbox(&desired, &setting("cluster.local"));
@@ -336,7 +338,8 @@ mod tests {
         );
         let linux = got.linux.unwrap();
         assert_eq!((linux.cgroup_parent.as_str(), linux.sysctls["s"].as_str()), ("/kubepods/podu", "1"));
-        assert!(linux.security_context.unwrap().privileged);
+        let context = linux.security_context.unwrap();
+        assert_eq!((context.privileged, context.selinux_options.unwrap().level.as_str()), (true, "s0:c1"));
         let host = sandbox(
             &pod(
                 r#"{"hostNetwork": true, "containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}"#,

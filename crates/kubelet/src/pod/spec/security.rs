@@ -65,7 +65,8 @@ fn apparmor(profile: &AppArmorProfile) -> SecurityProfile {
     SecurityProfile { profile_type: kind as i32, localhost_ref }
 }
 
-fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
+/// The parts of a label that are given; the engine finds the others.
+pub fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
     let text = |v: &Option<String>| v.clone().unwrap_or_default();
     let (user, role, level) = (text(&options.user), text(&options.role), text(&options.level));
     SeLinuxOption { user, role, level, r#type: text(&options.type_) }
