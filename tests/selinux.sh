@@ -16,8 +16,12 @@ policy() {
     local sids="kernel security unlabeled fs file file_labels init any_socket port netif netmsg node igmp_packet icmp_socket
         tcp_socket sysctl_modprobe sysctl sysctl_fs sysctl_kernel sysctl_net sysctl_net_unix sysctl_vm sysctl_dev kmod policy
         scmp_packet devnull"
+    local files="file dir lnk_file chr_file blk_file sock_file fifo_file"
     {
-        echo '(handleunknown allow) (mls true) (class process (transition dyntransition)) (classorder (process))'
+        echo '(handleunknown allow) (mls true) (class process (transition dyntransition))'
+        # Files are relabelled only where the policy knows their classes.
+        for class in $files; do echo "(class $class (unused))"; done
+        echo "(classorder (process $files)) (policycap nnp_nosuid_transition)"
         for sid in $sids; do echo "(sid $sid)"; done
         # Engines choose two of these for whoever names none.
         for category in c{0..1023}; do echo "(category $category)"; done
@@ -36,11 +40,12 @@ policy() {
 (context here (system_u system_r kernel_t (low high)))
 (context files (system_u object_r kernel_t (low low)))
 (sidcontext kernel here) (sidcontext init here)
-(fsuse xattr ext4 files) (fsuse xattr overlay files) (fsuse trans tmpfs files) (fsuse trans devpts files)
+(fsuse xattr ext4 files) (fsuse xattr overlay files) (fsuse trans tmpfs files) (fsuse trans devtmpfs files) (fsuse trans mqueue files)
+(fsuse trans devpts files)
 (fsuse task pipefs files) (fsuse task sockfs files)
 CIL
         for sid in security unlabeled fs file any_socket port netif netmsg node devnull; do echo "(sidcontext $sid files)"; done
-        for system in proc sysfs selinuxfs cgroup2 nsfs mqueue; do echo "(genfscon $system \"/\" files)"; done
+        for system in proc sysfs selinuxfs cgroup2 nsfs; do echo "(genfscon $system \"/\" files)"; done
     } >"$1.cil"
     "$secilc" -c 33 -o "$1" -f /dev/null "$1.cil" && rm "$1.cil"
 }
@@ -69,7 +74,13 @@ has() { local text=$1; shift; "$@" >/tmp/said 2>&1; grep -qF -- "$text" /tmp/sai
 DATA=/var/lib/skiff
 ip link add host0 type veth peer name out0 && ip address add 192.168.90.1/24 dev host0 && ip link set host0 up && ip link set out0 up
 export KUBECONFIG=$DATA/admin.kubeconfig
-end_of_logs() { code=$?; [ $code = 0 ] || tail -n 40 $DATA/skiff.log $DATA/containerd/containerd.log; }
+end_of_logs() {
+    code=$?
+    [ $code != 0 ] || return 0
+    kubectl describe pods
+    kubectl get events
+    tail -n 20 $DATA/skiff.log $DATA/containerd/containerd.log
+}
 trap end_of_logs EXIT
 
 step "without a policy the flag is refused, with the reason"
