@@ -9,6 +9,7 @@ mod guards;
 mod hollow;
 mod limits;
 mod load;
+mod network;
 mod node;
 mod objects;
 mod report;
@@ -62,6 +63,9 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    if network::is_end()? {
+        return Ok(());
+    }
     let args = Args::parse();
     let mut report = report::Report::default();
     match (&args.scheduler, &args.skiff) {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Runs a command and fails with what it said.
-fn output(command: &mut Command) -> anyhow::Result<String> {
+pub fn output(command: &mut Command) -> anyhow::Result<String> {
     let out = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     if !out.status.success() {
@@ -59,7 +59,9 @@ pub fn join(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     let number: f64 = words.next().context("a duration")?.parse()?;
     let seconds = if words.next() == Some("ms") { number / 1000.0 } else { number };
     report.add("an agent that joins, start to Ready", seconds, "s", Some(AtMost(3.0)), "engine and image included");
-    Ok(())
+    let agent: u32 = std::fs::read_to_string(cluster.folder.join("nodes/2/skiff.pid"))?.trim().parse()?;
+    report.add("the agent alone: resident memory", resident_mb(agent), "MB", Some(AtMost(25.0)), "without containerd");
+    crate::network::measure(&cluster.folder, report)
 }
 
 /// `skiff up` on this machine: how fast it starts, how fast a Pod runs, what it costs when nothing happens.
