@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::{node::output, report::Report};
+use crate::{report::Report, subject::output};
 
 /// The first words by which this program is called as an end of a connection.
 const SERVER: &str = "network-server";

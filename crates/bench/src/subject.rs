@@ -171,3 +171,13 @@ pub fn used(pid: u32) -> (f64, f64) {
     // The kernel counts in ticks of a hundredth of a second on every architecture Linux runs on today.
     ((ticks(11) + ticks(12)) / 100.0, written)
 }
+
+/// Runs a command and fails with what it said.
+pub fn output(command: &mut Command) -> anyhow::Result<String> {
+    let out = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    if !out.status.success() {
+        bail!("{command:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(text)
+}

@@ -174,13 +174,15 @@ impl Layout {
                 ),
             },
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                // Image archives may be there before the first start.
-                let known = [self.log(), self.pid_file(), self.images()];
+                // Image archives may be there before the first start, and a number that the first one had no power to finish.
+                let known = [self.log(), self.pid_file(), self.images(), self.root.join(".version.part")];
                 let empty = fs::read_dir(&self.root)?.flatten().all(|entry| known.contains(&entry.path()));
                 if !empty {
                     bail!("{root} is not empty and not a data folder of skiff; choose another --data-dir");
                 }
-                let written = modes::write(&version, modes::PRIVATE_FILE, format!("{FORMAT}\n"))
+                // Whatever the store keeps from now on is found again only in a folder that is known to be ours.
+                let written = modes::replace_durably(&version, modes::PRIVATE_FILE, format!("{FORMAT}\n"))
+                    .and_then(|()| self.root.parent().map_or(Ok(()), |above| File::open(above)?.sync_all()))
                     .and_then(|()| modes::passage(&self.root));
                 written.with_context(|| format!("cannot write {}; choose another --data-dir", version.display()))
             }
@@ -231,6 +233,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path());
         fs::create_dir(layout.images()).unwrap();
+        fs::write(dir.path().join(".version.part"), "").unwrap();
         layout.open().unwrap();
         layout.open().unwrap();
         let held = layout.hold().unwrap();

@@ -78,7 +78,7 @@ fn setting<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     found.next()
 }
 
-/// What a node labels.
+/// The volumes that a node mounts with a label.
 #[derive(Debug, Clone, Default)]
 pub struct Labels {
     /// The usual label of containers' files; none where SELinux is not at work.
