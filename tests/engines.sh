@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Engines of today, where the distribution's is older: containerd 2 with runc 1.3 of Debian's unstable suite, only unpacked. Pods with users
-# of their own, mounts that are read-only all the way down, images as volumes, groups that are kept away; an engine that is updated
+# Engines of today, where the distribution's is older: containerd 2 with runc 1.3 of Debian's unstable suite, only unpacked. Runtimes beside
+# runc, Pods with users of their own, mounts that are read-only all the way down, images as volumes, groups that are kept away; an engine that is updated
 # under running Pods, ends or hangs; and other tests over it.
 . "$(dirname "$0")/cluster.sh"
 . "$(dirname "$0")/vm.sh"
@@ -40,7 +40,15 @@ if [ "$(uname -m)" != x86_64 ] || ! command -v apt-get >/dev/null || ! fetch; th
     echo "SKIPPED: engines of today cannot be had: ${VM_LACKS:-packages of Debian for x86_64}"
     exit 0
 fi
-NEW=$ENGINE/sid/usr/bin:$ENGINE/sid/usr/sbin:$PATH
+# crun takes no cgroups of both versions beside each other, as this machine may have them: here one stands in for it, and tells that it was asked.
+mkdir -p "$WORK/bin"
+cat >"$WORK/bin/crun" <<SH
+#!/bin/sh
+echo "\$@" >>"$WORK/asked"
+exec "$ENGINE/sid/usr/sbin/runc" "\$@"
+SH
+chmod +x "$WORK/bin/crun"
+NEW=$WORK/bin:$ENGINE/sid/usr/bin:$ENGINE/sid/usr/sbin:$PATH
 IMAGE=skiff.local/busybox:1
 FOREVER='trap exit TERM; while :; do sleep 0.2; done'
 
@@ -131,6 +139,25 @@ handlers=$(k get node -o 'jsonpath={.items[0].status.runtimeHandlers}')
 has '"userNamespaces":true' echo "$handlers"
 has '"recursiveReadOnlyMounts":true' echo "$handlers"
 says true k get node -o 'jsonpath={.items[0].status.features.supplementalGroupsPolicy}'
+
+step "a runtime beside runc has a handler of its name"
+has '"name":"crun"' echo "$handlers"
+[ ! -e "$WORK/asked" ] || fail "crun was asked: $(cat "$WORK/asked")"
+k apply -f - >/dev/null <<YAML
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: other}
+handler: crun
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: other}
+spec: {runtimeClassName: other, terminationGracePeriodSeconds: 0, containers: [{name: c, image: $IMAGE, command: [sleep, '100000']}]}
+YAML
+k wait --for=condition=Ready pod/other --timeout=60s >/dev/null
+has "create --bundle" cat "$WORK/asked"
+k delete pod other >/dev/null
+k delete runtimeclass other >/dev/null
 
 step "Pods with users of their own, and what they find in volumes"
 mkdir -p "$WORK/host/below"
@@ -308,8 +335,8 @@ leave_machine() {
 trap leave_machine EXIT
 vm_program ip nft mount umount grep
 for program in containerd containerd-shim-runc-v2 ctr; do vm_file "$ENGINE/sid/usr/bin/$program" "/usr/local/bin/$program"; done
-# The engine calls its runtime by that name.
-vm_file "$ENGINE/sid/usr/bin/crun" /usr/local/bin/runc
+vm_file "$ENGINE/sid/usr/sbin/runc" /usr/local/bin/runc
+vm_file "$ENGINE/sid/usr/bin/crun" /usr/local/bin/crun
 vm_file "$SKIFF" /usr/local/bin/skiff
 vm_file "$KUBECTL" /usr/local/bin/kubectl
 VM_MEMORY=3072 vm_run 400 <<'VM'
@@ -320,18 +347,22 @@ DATA=/var/lib/skiff
 export KUBECONFIG=$DATA/admin.kubeconfig
 end_of_logs() { code=$?; [ $code = 0 ] || { kubectl describe pods | tail -n 20; tail -n 30 $DATA/skiff.log $DATA/containerd/containerd.log; }; }
 trap end_of_logs EXIT
-runc --version | grep -q crun || fail "the runtime is not crun"
-
-step "a Pod with crun"
+step "a Pod of a RuntimeClass with crun"
 ip link add machine type bridge
 ip address add 192.0.2.1/24 dev machine
 ip link set machine up
 skiff up --eviction-hard= --wait 120 >/dev/null
 kubectl apply -f - >/dev/null <<YAML
+apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: c}
+handler: crun
+---
 apiVersion: v1
 kind: Pod
 metadata: {name: p}
 spec:
+  runtimeClassName: c
   terminationGracePeriodSeconds: 1
   volumes: [{name: e, emptyDir: {}}, {name: m, emptyDir: {medium: Memory}}]
   containers:
@@ -346,9 +377,12 @@ YAML
 kubectl wait --for=condition=Ready pod/p --timeout=120s >/dev/null
 [ "$(kubectl exec p -- cat /e/f)" = here ] || fail "an exec"
 [ "$(kubectl logs p)" = begun ] || fail "its log"
+id=$(kubectl get pod p -o 'jsonpath={.status.containerStatuses[0].containerID}' | sed 's|.*/||')
+# Of each container runc keeps a state.json, crun a status.
+[ -n "$(find /run $DATA/run -path "*/k8s.io/$id/status")" ] || fail "crun knows nothing of it"
 
 step "the kernel holds it to what it may have, before and after a resize"
-limit() { cat "$(find /sys/fs/cgroup -type d -name "$(kubectl get pod p -o 'jsonpath={.status.containerStatuses[0].containerID}' | sed 's|.*/||')")/memory.max"; }
+limit() { cat "$(find /sys/fs/cgroup -type d -name "$id")/memory.max"; }
 [ "$(limit)" = 67108864 ] || fail "the limit is $(limit)"
 kubectl patch pod p --subresource resize -p '{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":"96Mi"},"limits":{"memory":"96Mi"}}}]}}' >/dev/null
 tries=0
