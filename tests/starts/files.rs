@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use crate::skiff::{Server, free_port, refused, text};
+use crate::skiff::{Server, command, free_port, refused, text};
 
 /// A data folder that a server has made and left.
 fn made() -> (tempfile::TempDir, std::path::PathBuf) {
@@ -23,6 +23,20 @@ fn no_start(data: &Path, more: &[&str], words: &[&str]) {
     let (data, port) = (text(data), free_port().to_string());
     let server = ["server", "--bind-address=127.0.0.1", "--data-dir", &data, "--secure-port", &port];
     refused(&[&server, more].concat(), words);
+}
+
+#[test]
+fn a_data_folder_may_be_a_name_where_skiff_is_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, port) = (folder.path().join("log"), free_port());
+    let number = port.to_string();
+    let flags = ["--bind-address=127.0.0.1", "--data-dir=data", "--secure-port", &number, "--disable=scheduler,dns"];
+    let mut server = command(&[&["server"][..], &flags].concat());
+    server.current_dir(folder.path());
+    let server = Server::run(server, &log, port);
+    let (code, body) = server.ask(&folder.path().join("data"), "GET", "/api/v1/namespaces/default", "");
+    assert_eq!(code, 200, "{body}");
+    server.stop();
 }
 
 #[test]
@@ -94,7 +108,7 @@ fn keys_that_others_can_open_are_closed_and_told() {
 fn a_lost_log_is_missed_and_the_loss_can_be_accepted() {
     let (folder, data) = made();
     let place = text(&data);
-    let compacted = crate::skiff::command(&["store", "compact", "--data-dir", &place]).status().unwrap();
+    let compacted = command(&["store", "compact", "--data-dir", &place]).status().unwrap();
     assert!(compacted.success());
     let log = fs::read_dir(data.join("store")).unwrap().map(|e| e.unwrap().path());
     let log = log.into_iter().find(|p| p.file_name().unwrap().to_string_lossy().starts_with("log-")).unwrap();
@@ -109,7 +123,7 @@ fn a_lost_log_is_missed_and_the_loss_can_be_accepted() {
     for command in ["status", "verify", "compact"] {
         refused(&["store", command, "--data-dir", &place], &[&text(&log), "is missing"]);
     }
-    let accepted = crate::skiff::command(&["store", "accept-loss", "--data-dir", &place]).output().unwrap();
+    let accepted = command(&["store", "accept-loss", "--data-dir", &place]).output().unwrap();
     let said = String::from_utf8_lossy(&accepted.stdout).into_owned();
     assert!(accepted.status.success() && said.contains("the store goes on at revision"), "{said}");
     let server = Server::start(&data, &folder.path().join("log"));

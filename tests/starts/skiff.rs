@@ -63,14 +63,17 @@ impl Server {
     /// The same at a port that an earlier one had.
     pub fn start_at(port: u16, data: &Path, log: &Path, more: &[&str]) -> Server {
         let (data, number) = (text(data), port.to_string());
-        let process = command(&["server", "--bind-address=127.0.0.1", "--advertise-address=10.255.0.1"])
+        let mut server = command(&["server", "--bind-address=127.0.0.1", "--advertise-address=10.255.0.1"]);
+        server
             .args(["--data-dir", &data, "--secure-port", &number])
             .args((!more.iter().any(|flag| flag.starts_with("--disable"))).then_some("--disable=scheduler,dns"))
-            .args(more)
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(log).unwrap())
-            .spawn()
-            .unwrap();
+            .args(more);
+        Self::run(server, log, port)
+    }
+
+    /// Runs the command, and waits until the server of it answers.
+    pub fn run(mut server: Command, log: &Path, port: u16) -> Server {
+        let process = server.stdout(Stdio::null()).stderr(fs::File::create(log).unwrap()).spawn().unwrap();
         let mut server = Server { process, log: log.to_owned(), port };
         let deadline = Instant::now() + PATIENCE;
         while !server.log().contains("the API server answers") {

@@ -91,7 +91,12 @@ pub fn replace_durably(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io:
     file.write_all(content.as_ref())?;
     file.sync_all()?;
     fs::rename(&part, path)?;
-    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    keep_name(path)
+}
+
+/// Has the name of a file or a folder outlive a loss of power.
+pub fn keep_name(path: &Path) -> io::Result<()> {
+    File::open(crate::folder_of(path))?.sync_all()
 }
 
 /// Opens a file for writing at its end, or makes it.

@@ -1,6 +1,6 @@
 //! Secrets on disk: written whole or not at all, readable by their owner alone.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::{Credential, PkiError, Result, Serving, inspect, tls};
 /// Replaces `path` atomically, with mode 0600.
 pub fn write(path: &Path, content: &[u8]) -> Result<()> {
     let failed = |doing, source| PkiError::Io { doing, path: path.to_owned(), source };
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = files::folder_of(path);
     make_folder(folder)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = folder.join(format!(".{name}.{}", clock::name_suffix(8)));
@@ -27,7 +27,7 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
         let _ = fs::remove_file(&temporary);
         return Err(failed("write", source));
     }
-    File::open(folder).and_then(|f| f.sync_all()).map_err(|e| failed("write", e))
+    modes::keep_name(path).map_err(|e| failed("write", e))
 }
 
 /// As [`write`], but a file that holds the content already is left alone: it needs no room on the disk.

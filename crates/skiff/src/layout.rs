@@ -19,8 +19,10 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Where the folder is, whatever is called later from where: the engine, and `skiff down`.
     pub fn new(root: &Path) -> Self {
-        Layout { root: root.to_owned() }
+        // Only an empty path and a current folder that is gone are no places; opening them says so.
+        Layout { root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()) }
     }
 
     pub fn pki(&self) -> PathBuf {
@@ -182,7 +184,7 @@ impl Layout {
                 }
                 // Whatever the store keeps from now on is found again only in a folder that is known to be ours.
                 let written = modes::replace_durably(&version, modes::PRIVATE_FILE, format!("{FORMAT}\n"))
-                    .and_then(|()| self.root.parent().map_or(Ok(()), |above| File::open(above)?.sync_all()))
+                    .and_then(|()| modes::keep_name(&self.root))
                     .and_then(|()| modes::passage(&self.root));
                 written.with_context(|| format!("cannot write {}; choose another --data-dir", version.display()))
             }

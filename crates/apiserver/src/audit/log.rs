@@ -199,7 +199,7 @@ fn aside(path: &Path, now: Timestamp) -> PathBuf {
 /// Removes what is too old or too much, and compresses the rest.
 fn tidy(settings: &Settings, now: Timestamp) -> io::Result<()> {
     let (name, ending) = parts(&settings.path);
-    let folder = settings.path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = files::folder_of(&settings.path);
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
