@@ -42,6 +42,13 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer, description: how large it is}}}}}}
 YAML
 back wait --for=condition=Established crd/widgets.ext.example.com --timeout=20s >/dev/null
+# What is applied once more is a patch, of a sort that the kind's document names.
+widget() { printf 'apiVersion: ext.example.com/v1\nkind: Widget\nmetadata: {name: twice}\nspec: {size: %s}\n' "$1"; }
+for size in 1 2; do
+    until_true 20 has widget.ext.example.com/twice back apply -f <(widget $size)
+done
+has 2 back get widget twice -o 'jsonpath={.spec.size}'
+back delete widget twice >/dev/null
 k apply -f - >/dev/null <<YAML
 apiVersion: v1
 kind: Service

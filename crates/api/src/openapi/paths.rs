@@ -6,7 +6,7 @@ use super::{
     Dialect, root,
     schemas::{META, Schemas, gvk},
 };
-use crate::kind::Definition;
+use crate::{kind::Definition, write::patch::Kind};
 
 /// Adds the collection, the object and its subresources.
 pub(super) fn add(paths: &mut Map, definition: &Definition, schemas: &mut Schemas) {
@@ -123,8 +123,10 @@ impl Route<'_> {
             _ => &["200"],
         };
         let dialect = schemas.dialect;
-        let mut responses: Map =
-            statuses.iter().map(|s| ((*s).to_owned(), response(dialect, verb, s, &result))).collect();
+        let mut responses: Map = statuses
+            .iter()
+            .map(|s| ((*s).to_owned(), response(dialect, &produces(definition, verb), s, &result)))
+            .collect();
         responses.insert("401", json!({ "description": "Unauthorized" }));
         let mut parameters: Vec<Value> =
             query(verb).iter().map(|(name, ty)| parameter(dialect, "query", name, ty)).collect();
@@ -142,9 +144,14 @@ impl Route<'_> {
             "x-kubernetes-group-version-kind": gvk(group, version, kind),
         });
         if let Some((schema, required)) = body {
-            let types: &[&str] = if verb == "patch" { PATCHES } else { &["*/*"] };
+            let types: Vec<&str> = match verb {
+                // By these clients choose how they write a change.
+                "patch" => Kind::media_types(definition.is_custom()).collect(),
+                "create" | "update" if definition.is_custom() => CUSTOM.to_vec(),
+                _ => vec!["*/*"],
+            };
             match dialect {
-                Dialect::V3 => operation["requestBody"] = request(types, &schema, required),
+                Dialect::V3 => operation["requestBody"] = request(&types, &schema, required),
                 Dialect::V2 => {
                     operation["consumes"] = types.into();
                     let mut body = json!({ "in": "body", "name": "body", "schema": schema });
@@ -158,7 +165,7 @@ impl Route<'_> {
             operation["consumes"] = json!(["*/*"]);
         }
         if dialect == Dialect::V2 {
-            operation["produces"] = produces(verb).into();
+            operation["produces"] = produces(definition, verb).into();
             operation["schemes"] = json!(["https"]);
         }
         if !parameters.is_empty() {
@@ -224,14 +231,13 @@ fn lower_first(name: &str) -> String {
     chars.next().map(|first| first.to_ascii_lowercase().to_string() + chars.as_str()).unwrap_or_default()
 }
 
-const PATCHES: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
+/// Custom kinds have no protobuf.
+const CUSTOM: [&str; 2] = ["application/json", "application/yaml"];
 
-fn produces(verb: &str) -> Vec<&'static str> {
+fn produces(definition: &Definition, verb: &str) -> Vec<&'static str> {
+    if definition.is_custom() {
+        return CUSTOM.to_vec();
+    }
     let mut types = vec!["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
     if verb == "list" {
         types.extend(["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"]);
@@ -295,7 +301,7 @@ fn parameter(dialect: Dialect, place: &str, name: &str, ty: &str) -> Value {
     parameter
 }
 
-fn response(dialect: Dialect, verb: &str, status: &str, schema: &Value) -> Value {
+fn response(dialect: Dialect, types: &[&str], status: &str, schema: &Value) -> Value {
     let description = match status {
         "201" => "Created",
         "202" => "Accepted",
@@ -304,18 +310,19 @@ fn response(dialect: Dialect, verb: &str, status: &str, schema: &Value) -> Value
     match dialect {
         Dialect::V2 => json!({ "description": description, "schema": schema }),
         Dialect::V3 => {
-            let content: Map =
-                produces(verb).into_iter().map(|ty| (ty.to_owned(), json!({ "schema": schema }))).collect();
-            json!({ "description": description, "content": content })
+            json!({ "description": description, "content": content(types, schema) })
         }
     }
 }
 
 fn request(types: &[&str], schema: &Value, required: bool) -> Value {
-    let content: Map = types.iter().map(|ty| ((*ty).to_owned(), json!({ "schema": schema }))).collect();
-    let mut body = json!({ "content": content });
+    let mut body = json!({ "content": content(types, schema) });
     if required {
         body["required"] = true.into();
     }
     body
+}
+
+fn content(types: &[&str], schema: &Value) -> Map {
+    types.iter().map(|ty| ((*ty).to_owned(), json!({ "schema": schema }))).collect()
 }

@@ -14,10 +14,8 @@ use crate::{http::body::Response, http::options::WriteOptions};
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::patch(request.waypoint_name());
     let agent = request.header(header::USER_AGENT).to_owned();
-    // Schemas of custom kinds have no words for strategic merge.
     let custom = request.definition.is_custom();
-    let kind = Kind::of(request.header(header::CONTENT_TYPE)).filter(|kind| !custom || *kind != Kind::Strategic);
-    let kind = kind.ok_or_else(|| unsupported(custom))?;
+    let kind = Kind::of(request.header(header::CONTENT_TYPE), custom).ok_or_else(|| unsupported(custom))?;
     let options = WriteOptions::of_patch(request.query(), &agent, kind == Kind::Apply)?;
     request.view()?;
     let body = request.body().await?;
@@ -42,10 +40,9 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
 }
 
 pub(super) fn unsupported(custom: bool) -> StatusError {
-    let strategic = if custom { "" } else { "application/strategic-merge-patch+json, " };
+    let known = Kind::media_types(custom).collect::<Vec<_>>().join(", ");
     StatusError::unsupported_media_type(format!(
-        "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, \
-         application/merge-patch+json, {strategic}application/apply-patch+yaml"
+        "the body of the request was in an unknown format - accepted media types include: {known}"
     ))
 }
 

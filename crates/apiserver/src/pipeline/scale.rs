@@ -3,8 +3,12 @@
 use api::{
     Value,
     codec::decode::Gvk,
+    schema::Type,
     status::StatusError,
-    write::patch::{Kind, Patch},
+    write::{
+        entries::Writer,
+        patch::{Kind, Patch},
+    },
 };
 use http::{StatusCode, header};
 
@@ -12,7 +16,7 @@ use super::{
     patch::unsupported,
     request::Request,
     scale_object::{of, with_replicas},
-    write::Outcome,
+    write::{Outcome, Written},
 };
 use crate::{
     http::{
@@ -42,18 +46,21 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let media_type = request.header(header::CONTENT_TYPE);
     let written = if request.call.info.verb == "patch" {
         waypoint::apiserver::patch(request.waypoint_name());
-        let kind = Kind::of(media_type)
-            .filter(|kind| *kind != Kind::Apply)
-            .ok_or_else(|| unsupported(definition.is_custom()))?;
-        let options = WriteOptions::of_patch(request.query(), &agent, false)?;
+        let custom = definition.is_custom();
+        let kind = Kind::of(media_type, custom).ok_or_else(|| unsupported(custom))?;
+        let options = WriteOptions::of_patch(request.query(), &agent, kind == Kind::Apply)?;
         request.call.trail.requested_text(&body);
-        let patch = Patch::read(kind, &body)?;
-        let change = |old: &Value| {
-            let seen = of(&definition, scale, old)?;
-            let wanted = patch.apply(ty, SCALE, &seen, options.validation)?;
-            Ok((with_replicas(scale, old, &wanted.value)?, wanted.warnings))
-        };
-        request.change(&options, true, change).await?
+        if kind == Kind::Apply {
+            apply(&request, ty, &body, &options).await?
+        } else {
+            let patch = Patch::read(kind, &body)?;
+            let change = |old: &Value| {
+                let seen = of(&definition, scale, old)?;
+                let wanted = patch.apply(ty, SCALE, &seen, options.validation)?;
+                Ok((with_replicas(scale, old, &wanted.value)?, wanted.warnings))
+            };
+            request.change(&options, true, change).await?
+        }
     } else {
         waypoint::apiserver::update(request.waypoint_name());
         let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
@@ -67,6 +74,28 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         Outcome::Tried(value) => value,
     };
     answer(&request, view, &value)
+}
+
+/// Server-side apply to the Scale. Who states the replicas there owns them in the object.
+async fn apply(request: &Request, ty: &Type, body: &[u8], options: &WriteOptions) -> Result<Written, StatusError> {
+    let definition = &request.definition;
+    let scale = definition.scale.as_ref().ok_or_else(StatusError::no_route)?;
+    let wanted = api::write::apply::read(ty, SCALE, body, options.validation)?;
+    let change = |old: &Value| {
+        let mut seen = of(definition, scale, old)?;
+        api::write::scale::show(old, &scale.wanted, &mut seen);
+        request.with_writer(options, |writer| {
+            // A Scale has one version, whatever the object has.
+            let by = Writer { versions: None, ..*writer };
+            let merged = wanted.apply(ty, SCALE, Some(&seen), &by, options.force == Some(true))?;
+            let mut value = merged.value;
+            request.check_names(&mut value)?;
+            let mut new = with_replicas(scale, old, &value)?;
+            api::write::scale::take_over(&mut new, &scale.wanted, &mut value, &by);
+            Ok((new, merged.warnings))
+        })
+    };
+    request.change(options, false, change).await
 }
 
 fn answer(request: &Request, view: View, object: &Value) -> Result<Response, StatusError> {

@@ -161,6 +161,11 @@ async fn objects_are_changed_like_those_of_other_kinds() {
     assert_eq!((scaled.at("/spec/replicas"), scaled.at("/status/replicas")), (json!(5), json!(2)));
     let read = c.say(&format!("GET {DOGS}/rex"), "").await;
     assert_eq!((read.at("/spec/replicas"), read.at("/metadata/generation")), (json!(5), json!(3)));
+    let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 6}}).to_string();
+    let scaling =
+        format!("PATCH {DOGS}/rex/scale?fieldManager=scaler&force=true\ncontent-type: application/apply-patch+yaml");
+    let scaled = c.say(&scaling, scale).await;
+    assert_eq!((scaled.code, scaled.at("/spec/replicas")), (200, json!(6)), "{}", scaled.text);
 
     let apply =
         |manager: &str| format!("PATCH {DOGS}/rex?fieldManager={manager}\ncontent-type: application/apply-patch+yaml");
@@ -185,6 +190,19 @@ async fn discovery_and_documents_follow() {
     assert_eq!(list["resources"][0]["shortNames"], json!(["d"]));
     let v3 = c.say("GET /openapi/v3/apis/example.com/v1", "").await;
     assert_eq!(v3.at("/components/schemas/com.example.v1.Dog/properties/spec/properties/age/maximum"), 30);
+    // kubectl sends a strategic merge patch wherever a document has it among the patches.
+    let dog = "/paths/~1apis~1example.com~1v1~1namespaces~1{namespace}~1dogs~1{name}";
+    let types = |place: &str| -> Vec<String> {
+        v3.at(place).as_object().unwrap().iter().map(|(name, _)| name.to_string()).collect()
+    };
+    for place in ["", "~1status", "~1scale"] {
+        let patches = types(&format!("{dog}{place}/patch/requestBody/content"));
+        let known = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+        assert_eq!(patches, known, "{place}");
+    }
+    for place in ["put/requestBody/content", "get/responses/200/content"] {
+        assert_eq!(types(&format!("{dog}/{place}")), ["application/json", "application/yaml"], "{place}");
+    }
     let v2 = c.say("GET /openapi/v2", "").await;
     assert_eq!(v2.at("/definitions/com.example.v1.Dog/properties/spec/properties/age/type"), "integer");
     let service = c.say("GET /apis/apiregistration.k8s.io/v1/apiservices/v1.example.com", "").await;

@@ -24,5 +24,6 @@ pub mod idp;
 pub mod objects;
 mod older;
 pub mod over_tls;
+mod scale;
 mod webhooks;
 mod websockets;

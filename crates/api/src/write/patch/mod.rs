@@ -25,17 +25,29 @@ pub enum Kind {
     Apply,
 }
 
+const MEDIA_TYPES: [(&str, Kind); 4] = [
+    ("application/json-patch+json", Kind::Json),
+    ("application/merge-patch+json", Kind::Merge),
+    ("application/strategic-merge-patch+json", Kind::Strategic),
+    ("application/apply-patch+yaml", Kind::Apply),
+];
+
 impl Kind {
-    /// `None` is for a media type that is no patch (415).
-    pub fn of(media_type: &str) -> Option<Self> {
-        match media_type.split(';').next().unwrap_or("").trim() {
-            "application/json-patch+json" => Some(Kind::Json),
-            "application/merge-patch+json" => Some(Kind::Merge),
-            "application/strategic-merge-patch+json" => Some(Kind::Strategic),
-            "application/apply-patch+yaml" => Some(Kind::Apply),
-            _ => None,
-        }
+    /// `None` is for a media type that is no patch of such a kind (415).
+    pub fn of(media_type: &str, custom: bool) -> Option<Self> {
+        let wanted = media_type.split(';').next().unwrap_or("").trim();
+        known(custom).find(|(name, _)| *name == wanted).map(|(_, kind)| kind)
     }
+
+    /// The media types of all patches of a kind.
+    pub fn media_types(custom: bool) -> impl Iterator<Item = &'static str> {
+        known(custom).map(|(name, _)| name)
+    }
+}
+
+/// Schemas of custom kinds have no words for strategic merge.
+fn known(custom: bool) -> impl Iterator<Item = (&'static str, Kind)> {
+    MEDIA_TYPES.into_iter().filter(move |(_, kind)| !custom || *kind != Kind::Strategic)
 }
 
 /// A patch that was read but not applied yet: read once, applied again on every conflict.
