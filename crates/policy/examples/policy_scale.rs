@@ -6,7 +6,14 @@ use std::{net::Ipv4Addr, time::Instant};
 
 use client::Key;
 use json::json;
-use policy::{pod::Facts, rule::Policy, tables::Tables, text, world::World};
+use policy::{
+    kind::{PolicyKind, PolicyName},
+    pod::Facts,
+    rule::Policy,
+    tables::Tables,
+    text,
+    world::World,
+};
 
 /// Pods of one namespace belong together, and each policy is about some of them.
 const NAMESPACES: usize = 10;
@@ -21,7 +28,7 @@ fn pod(number: usize, group: usize) -> Facts {
     }
 }
 
-fn policy(number: usize, port: u16) -> (Key, Policy) {
+fn policy(number: usize, port: u16) -> (PolicyName, Policy) {
     let (namespace, name) = (format!("n{}", number % NAMESPACES), format!("p{number}"));
     let app = |group: usize| json!({"matchLabels": {"app": format!("a{group}")}});
     let object = json!({"metadata": {"namespace": namespace, "name": name}, "spec": {
@@ -29,7 +36,8 @@ fn policy(number: usize, port: u16) -> (Key, Policy) {
         "ingress": [{"from": [{"podSelector": app((number + 1) % 50)}, {"namespaceSelector": {}, "podSelector": app((number + 7) % 50)},
             {"ipBlock": {"cidr": "192.168.0.0/16", "except": ["192.168.7.0/24"]}}], "ports": [{"port": port}, {"port": 8000, "endPort": 9000}]}],
         "egress": [{"to": [{"podSelector": {}}]}, {"ports": [{"port": 53, "protocol": "UDP"}]}]}});
-    (Key::new(namespace, name), Policy::of(&json::from_value(object).expect("a policy")))
+    let name = PolicyName::new(PolicyKind::Network, Key::new(namespace, name));
+    (name, Policy::of(&json::from_value(object).expect("a policy")))
 }
 
 fn number(at: usize, usual: usize) -> usize {

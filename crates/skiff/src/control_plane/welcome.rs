@@ -156,14 +156,20 @@ fn get_nodes() -> Value {
 
 /// A node's proxy, DNS, Pod network and network policies speak as the node. They need less than `system:node-proxier` gives.
 /// Of Nodes they are told where each is and which addresses its Pods have, which the Node authorizer keeps from a kubelet.
-/// Policies are about labels and addresses of Pods anywhere, so a node has to read those of the others.
+/// Policies are about labels and addresses of Pods anywhere, so a node has to read those of the others. The kinds of
+/// administrators are there only where a user defined them, so it looks for these definitions, and for no others.
 fn node_services() -> Value {
+    let administrators = ["adminnetworkpolicies", "baselineadminnetworkpolicies", "clusternetworkpolicies"];
+    let definitions = administrators.map(|plural| format!("{plural}.policy.networking.k8s.io"));
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NODE_SERVICES},
         "rules": [
             {"apiGroups": [""], "resources": ["namespaces", "nodes", "pods", "services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
             {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["policy.networking.k8s.io"], "resources": administrators, "verbs": ["list", "watch"]},
+            {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+                "resourceNames": definitions, "verbs": ["list", "watch"]},
         ],
     })
 }
