@@ -271,6 +271,11 @@ fn definition(is_served: bool) -> Value {
     json!({"metadata": metadata, "spec": {"versions": versions}, "status": status})
 }
 
+/// The namespace of all the Pods.
+fn tell_namespace(server: &Server) {
+    server.tell("namespaces", "ADDED", &json!({"metadata": {"name": "x", "uid": "x", "labels": {"ns": "x"}}}));
+}
+
 /// An AdminNetworkPolicy about all Pods, with one rule of each direction.
 fn administrators(to: &Value) -> Value {
     let everyone = json!({"namespaces": {}});
@@ -282,6 +287,7 @@ fn administrators(to: &Value) -> Value {
 fn kinds_of_administrators_count_while_they_are_defined() {
     in_namespace("defined", async || {
         let server = Server::new("");
+        tell_namespace(&server);
         let (gate, work) = server.enforce();
         let policy = administrators(&json!({"namespaces": {}}));
         gate.pass(&pod("a"), vec![address("10.77.1.1")]).await.expect("without a policy nobody waits");
@@ -316,6 +322,7 @@ fn kinds_of_administrators_count_while_they_are_defined() {
 fn a_restart_leaves_no_gap_in_what_administrators_say() {
     in_namespace("restart", async || {
         let server = Server::new("");
+        tell_namespace(&server);
         server.tell(DEFINITIONS, "ADDED", &definition(true));
         server.tell("adminnetworkpolicies", "ADDED", &administrators(&json!({"namespaces": {}})));
         let known = json!({"metadata": metadata("x", "a"), "spec": {"nodeName": "n1", "containers": [{"name": "c"}]},
@@ -341,6 +348,7 @@ fn a_restart_leaves_no_gap_in_what_administrators_say() {
 fn nodes_are_followed_where_a_rule_asks_for_them() {
     in_namespace("nodes", async || {
         let server = Server::new("");
+        tell_namespace(&server);
         let node = json!({"metadata": {"name": "n1", "uid": "n", "labels": {"a": "b"}},
             "status": {"addresses": [{"type": "InternalIP", "address": "198.51.100.1"}]}});
         server.tell("nodes", "ADDED", &node);
@@ -367,6 +375,7 @@ fn nodes_are_followed_where_a_rule_asks_for_them() {
 fn a_rule_that_cannot_be_enforced_is_told() {
     in_namespace("told", async || {
         let server = Server::new("");
+        tell_namespace(&server);
         server.tell(DEFINITIONS, "ADDED", &definition(true));
         server.tell("adminnetworkpolicies", "ADDED", &administrators(&json!({"domainNames": ["kubernetes.io"]})));
         let (gate, work) = server.enforce();
@@ -411,4 +420,28 @@ fn without_a_right_to_definitions_there_are_no_policies_of_administrators() {
 #[test]
 fn without_a_right_to_their_objects_there_are_no_policies_of_administrators() {
     forbidden("objects", "adminnetworkpolicies");
+}
+
+#[test]
+fn a_pod_waits_for_the_labels_of_its_namespace() {
+    in_namespace("labels", async || {
+        let server = Server::new("");
+        server.tell(DEFINITIONS, "ADDED", &definition(true));
+        let mut policy = administrators(&json!({"namespaces": {}}));
+        policy["spec"]["subject"] = json!({"namespaces": {"matchLabels": {"ns": "x"}}});
+        server.tell("adminnetworkpolicies", "ADDED", &policy);
+        let (gate, work) = server.enforce();
+        let (first, second) = (pod("a"), pod("b"));
+        let mut passed = std::pin::pin!(gate.pass(&first, vec![address("10.77.1.1")]));
+        assert!(futures::poll!(passed.as_mut()).is_pending());
+        until("there is a table", || !kernel().is_empty()).await;
+        let mut later = std::pin::pin!(gate.pass(&second, vec![address("10.77.1.2")]));
+        assert!(futures::poll!(later.as_mut()).is_pending() && futures::poll!(passed.as_mut()).is_pending());
+        tell_namespace(&server);
+        passed.await.expect("the namespace is known");
+        assert!(is_administered("10.77.1.1"));
+        later.await.expect("the other one too");
+        assert!(is_administered("10.77.1.2"));
+        work.abort();
+    });
 }

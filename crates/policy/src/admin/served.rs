@@ -58,12 +58,15 @@ async fn permitted(client: &Client, collection: &Collection, cache: &Cache<Custo
     let mut wait = Duration::from_millis(200);
     let mut is_told = false;
     while let Err(error) = rest::read(client, &collection.path(&[("limit", "1")]), collection.form).await {
-        let is_forbidden = matches!(&error, Error::Api(status) if status.code == 403);
-        if is_forbidden && wait > PATIENCE {
-            empty(cache);
+        if wait > PATIENCE {
+            let is_forbidden = matches!(&error, Error::Api(status) if status.code == 403);
+            if is_forbidden {
+                empty(cache);
+            }
             if !is_told {
-                let error = rest::message(&error);
-                tracing::warn!(error, "policies of administrators are not enforced: this node may not read them");
+                let consequence = if is_forbidden { "they are not enforced" } else { "trying again" };
+                let (kind, error) = (&collection.resource.kind, rest::message(&error));
+                tracing::warn!(kind, error, consequence, "this node cannot read policies of administrators");
             }
             is_told = true;
         }

@@ -40,9 +40,14 @@ pub struct Follower {
     kernel: Option<Tables>,
     /// Pods of this node with the addresses that the kubelet named, which count before those that the API shows.
     arrived: BTreeMap<Identity, Facts>,
-    /// Those who wait for the next transaction.
-    waiting: Vec<oneshot::Sender<()>>,
+    waiting: Vec<Waiting>,
     watch: nft::Watch,
+}
+
+/// A Pod that waits for the next transaction.
+struct Waiting {
+    namespace: String,
+    done: oneshot::Sender<()>,
 }
 
 /// Something that happened.
@@ -149,8 +154,9 @@ impl Follower {
         let has = |held: &Facts, address: &IpAddr| held.addresses.contains(address);
         self.arrived.retain(|held, other| *held == id || !facts.addresses.iter().any(|address| has(other, address)));
         self.arrived.insert(id.clone(), facts.clone());
+        let namespace = facts.namespace.clone();
         self.world.set_pod(&id, Some(facts));
-        self.waiting.push(done);
+        self.waiting.push(Waiting { namespace, done });
     }
 
     fn look_at_policy(&mut self, name: &PolicyName) {
@@ -276,10 +282,17 @@ impl Follower {
         self.kernel = Some(plan);
     }
 
+    /// Lets in those who wait. Administrators select Pods by the labels of their namespace, so a Pod whose namespace nobody has told
+    /// of yet waits on.
     fn answer(&mut self) {
-        for done in self.waiting.drain(..) {
+        let needs_namespace = self.sources.has_administrators();
+        let is_known = |waiting: &Waiting| !needs_namespace || self.world.has_namespace(&waiting.namespace);
+        let (known, unknown) = std::mem::take(&mut self.waiting).into_iter().partition(is_known);
+        self.waiting = unknown;
+        let known: Vec<Waiting> = known;
+        for waiting in known {
             // The one who asked may have given up.
-            let _ = done.send(());
+            let _ = waiting.done.send(());
         }
     }
 }

@@ -96,7 +96,12 @@ impl Sources {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.of_namespaces.cache.is_empty() && self.of_administrators.iter().all(|source| source.cache.is_empty())
+        self.of_namespaces.cache.is_empty() && !self.has_administrators()
+    }
+
+    /// Whether an administrator wrote any.
+    pub fn has_administrators(&self) -> bool {
+        self.of_administrators.iter().any(|source| !source.cache.is_empty())
     }
 
     pub fn names(&self) -> Vec<PolicyName> {

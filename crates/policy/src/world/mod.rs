@@ -102,6 +102,10 @@ impl World {
         self.namespaces.keys().cloned().collect()
     }
 
+    pub fn has_namespace(&self, name: &str) -> bool {
+        self.namespaces.contains_key(name)
+    }
+
     pub fn pods(&self) -> Vec<Identity> {
         self.pods.keys().cloned().collect()
     }

@@ -496,6 +496,30 @@ fn no_object_of_whatever_shape_stops_the_reader() {
 }
 
 #[test]
+fn a_policy_that_changes_is_its_own_chain_unless_it_passes_on() {
+    let rules = |action, peer: &str| [egress(ADMIN, action, &[namespace(peer)], &[])];
+    let policies = [
+        ADMIN.policy("first", 1, namespace("x"), &rules(Action::Deny, "y")),
+        ADMIN.policy("second", 2, json!({"namespaces": {}}), &rules(Action::Pass, "y")),
+    ];
+    let mut world = cases::world(&policies);
+    let before = world.plan();
+    let changed = |world: &mut World, (name, spec): Written| {
+        world.set_policy(&name, Some(cases::read(&name, &spec)));
+        let text = before.changes(&world.plan()).text();
+        let leads_elsewhere = |line: &str| line.contains(" element ") && line.contains(" : ");
+        assert!(!text.lines().any(leads_elsewhere), "{text}");
+        text.lines().filter(|line| line.starts_with("flush chain")).count()
+    };
+    let other = ADMIN.policy("first", 1, namespace("x"), &rules(Action::Deny, "x"));
+    assert_eq!(changed(&mut world, other), 2, "its chain of each family");
+    world.set_policy(&policies[0].0, Some(cases::read(&policies[0].0, &policies[0].1)));
+    assert!(before.changes(&world.plan()).is_empty(), "and back");
+    let other = ADMIN.policy("second", 2, json!({"namespaces": {}}), &rules(Action::Pass, "x"));
+    assert_eq!(changed(&mut world, other), 4, "the chains of x, and of all others");
+}
+
+#[test]
 fn policies_of_different_kinds_may_have_one_name() {
     let deny = |form: Form, peer: &str| {
         let rule = form.rule(Direction::Ingress, Action::Deny, &[namespace(peer)], &[]);
