@@ -463,36 +463,83 @@ fn a_policy_of_any_size_is_few_rules_of_the_kernel() {
     }
 }
 
+/// The words of both versions.
+const WORDS: [&str; 30] = [
+    "null",
+    "-1",
+    "65536",
+    "1.5",
+    "[]",
+    "{}",
+    ",",
+    "\"\"",
+    "subject",
+    "priority",
+    "tier",
+    "action",
+    "from",
+    "to",
+    "ports",
+    "protocols",
+    "namespaces",
+    "pods",
+    "nodes",
+    "networks",
+    "domainNames",
+    "matchExpressions",
+    "\"In\"",
+    "\"NotIn\"",
+    "\"Pass\"",
+    "\"Deny\"",
+    "portRange",
+    "namedPort",
+    "\"0.0.0.0/0\"",
+    "\"::/0\"",
+];
+
 #[test]
-fn no_object_of_whatever_shape_stops_the_reader() {
-    let pieces = [
-        json!(null),
-        json!(7),
-        json!(-1.5),
-        json!("x"),
-        json!([]),
-        json!({}),
-        json!([[]]),
-        json!({"a": {}}),
-        json!([{"action": "Deny", "to": [{"pods": []}], "ports": [null]}]),
-        json!({"pods": {"podSelector": []}}),
-    ];
+fn objects_that_are_nearly_right_close_and_say_so() {
+    let mut seeds: Vec<Vec<u8>> = Vec::new();
     for form in FORMS {
-        let whole = one_rule(form, Action::Deny, &pod(("y", "a")), None);
-        for piece in &pieces {
-            for path in
-                ["/subject", "/priority", "/tier", "/ingress", "/egress", "/egress/0", "/egress/0/to", "/egress/0/to/0"]
-            {
-                let mut spec = whole.clone();
-                if let Some(place) = spec.pointer_mut(path) {
-                    *place = piece.clone();
-                }
-                let (name, _) = form.policy("p", 1, Value::Null, &[]);
-                let mut world = cases::world(&[(name, spec)]);
-                Tables::default().changes(&world.plan()).text();
-            }
-        }
+        let peers = [namespace("y"), pod(("y", "a")), json!({"networks": ["10.77.0.0/16"]}), json!({"nodes": {}})];
+        let ports = [Port::Number(Protocol::Tcp, 80), Port::Range(Protocol::Udp, 80, 90)];
+        let rules = [
+            egress(form, Action::Deny, &peers, &ports),
+            egress(form, Action::Allow, &peers[..2], &[Port::Named("web")]),
+            (Direction::Ingress, form.rule(Direction::Ingress, Action::Deny, &peers[..1], &[])),
+        ];
+        seeds.push(form.policy("p", 1, namespace("x"), &rules).1.to_string().into_bytes());
     }
+    let found = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/found"));
+    fuzz::run(&fuzz::Target { name: "administrators", seeds, words: &WORDS, found }, |input| {
+        let Some(spec) = std::str::from_utf8(input).ok().and_then(|text| json::parse(text).ok()) else {
+            return "no JSON".to_owned();
+        };
+        let mut said = String::new();
+        for form in FORMS {
+            let policy = read(form, &spec);
+            for direction in Direction::ALL {
+                let closes = |problem: &String| {
+                    problem.starts_with(direction.name()) && problem.ends_with("it denies everything")
+                };
+                let last = policy.clauses(direction).and_then(<[Clause]>::last);
+                let is_closed = last == Some(&Clause::DENY_ALL);
+                assert!(is_closed || !policy.problems.iter().any(closes), "{:?}", policy.problems);
+            }
+            let mut world = cases::world(&[]);
+            world.set_policy(&form.name("p"), Some(policy.clone()));
+            for line in Tables::default().changes(&world.plan()).text().lines() {
+                let is_known =
+                    ["add chain ", "add rule ", "add set ", "add element "].iter().any(|c| line.starts_with(c));
+                let is_one = line.starts_with("add set ") || !line.contains(';');
+                assert!(is_known && is_one && !line.contains('"'), "{line}");
+            }
+            let problems = policy.problems.iter().map(|problem| problem.split(' ').next_back().unwrap_or_default());
+            said += &problems.collect::<String>();
+            said += if policy.egress.is_some() { "e" } else { "" };
+        }
+        said
+    });
 }
 
 #[test]
