@@ -83,6 +83,7 @@ impl Follower {
             wait = (wait * 2).min(Duration::from_secs(30));
         }
         (self.kernel, self.world) = (None, World::default());
+        self.answer();
         while self.sources.is_empty() {
             tokio::select! {
                 // Lost changes only mean another look.
@@ -286,12 +287,10 @@ impl Follower {
     /// of yet waits on.
     fn answer(&mut self) {
         let needs_namespace = self.sources.has_administrators();
-        let is_known = |waiting: &Waiting| !needs_namespace || self.world.has_namespace(&waiting.namespace);
-        let (known, unknown) = std::mem::take(&mut self.waiting).into_iter().partition(is_known);
-        self.waiting = unknown;
-        let known: Vec<Waiting> = known;
-        for waiting in known {
-            // The one who asked may have given up.
+        // Some who asked have given up.
+        self.waiting.retain(|waiting| !waiting.done.is_closed());
+        let is_known = |waiting: &mut Waiting| !needs_namespace || self.world.has_namespace(&waiting.namespace);
+        for waiting in self.waiting.extract_if(.., is_known) {
             let _ = waiting.done.send(());
         }
     }
