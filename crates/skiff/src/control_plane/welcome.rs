@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::ConfigMap;
 use network::overlay::plan::Mode;
+use policy::kind::{GROUP, PolicyKind};
 
 use crate::{
     control_plane::{
@@ -159,15 +160,15 @@ fn get_nodes() -> Value {
 /// Policies are about labels and addresses of Pods anywhere, so a node has to read those of the others. The kinds of
 /// administrators are there only where a user defined them, so it looks for these definitions, and for no others.
 fn node_services() -> Value {
-    let administrators = ["adminnetworkpolicies", "baselineadminnetworkpolicies", "clusternetworkpolicies"];
-    let definitions = administrators.map(|plural| format!("{plural}.policy.networking.k8s.io"));
+    let administrators = PolicyKind::OF_ADMINISTRATORS.map(|kind| kind.resource().plural);
+    let definitions = administrators.clone().map(|plural| format!("{plural}.{GROUP}"));
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NODE_SERVICES},
         "rules": [
             {"apiGroups": [""], "resources": ["namespaces", "nodes", "pods", "services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
             {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
-            {"apiGroups": ["policy.networking.k8s.io"], "resources": administrators, "verbs": ["list", "watch"]},
+            {"apiGroups": [GROUP], "resources": administrators, "verbs": ["list", "watch"]},
             {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
                 "resourceNames": definitions, "verbs": ["list", "watch"]},
         ],
