@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Network policies on a real node: a Pod that nobody may reach, one label that may, probes that always pass, a policy that is
-# there before its Pod, restarts that leave no gap, and nothing that stays.
+# there before its Pod, restarts that leave no gap, administrators who have the first word, and nothing that stays.
 . "$(dirname "$0")/cluster.sh"
 
 IMAGE=skiff.local/busybox:1
@@ -88,6 +88,46 @@ spec:
 YAML
 k wait --for=jsonpath='{.status.phase}'=Failed pod/d --timeout=30s >/dev/null
 has 143 k get pod d -o jsonpath='{..terminated.exitCode}'
+
+step "administrators have the first word, from when their kind is defined until it is not"
+k apply -f - >/dev/null <<YAML
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: clusternetworkpolicies.policy.networking.k8s.io
+  annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes-sigs/network-policy-api/pull/300"}
+spec:
+  group: policy.networking.k8s.io
+  scope: Cluster
+  names: {kind: ClusterNetworkPolicy, listKind: ClusterNetworkPolicyList, plural: clusternetworkpolicies, singular: clusternetworkpolicy}
+  versions:
+    - name: v1alpha2
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+YAML
+k wait --for=condition=Established crd/clusternetworkpolicies.policy.networking.k8s.io --timeout=20s >/dev/null
+# first NAME ACTION: what an administrator says of connections from c to the Pod of this name.
+first() {
+    k apply -f - >/dev/null <<YAML
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: $1}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: $1}}}}
+  ingress: [{action: $2, from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {app: c}}}}]}]
+YAML
+}
+first a Accept
+first b Deny
+until_true 20 reaches c "$a"
+until_true 20 silent c "$(address b):8080"
+has "hello from b" curl -s --max-time 5 "http://$(address b):8080/index.html"
+k delete crd clusternetworkpolicies.policy.networking.k8s.io >/dev/null
+until_true 20 reaches c "$(address b):8080"
+until_true 20 silent c "$a"
 
 step "without policies everything is open again, and the rules are gone"
 k delete networkpolicy --all >/dev/null

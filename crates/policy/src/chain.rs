@@ -2,24 +2,27 @@
 
 use crate::{
     group::GroupName,
-    rule::{Allow, Peer, Ports},
+    ports::Ports,
+    rule::{Clause, Peer},
     traffic::{Direction, Family},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
-    Allow(Allow),
+    Clause(Clause),
     /// Asks this chain, and goes on if it does not decide.
     Ask(String),
+    /// A Pod reaches itself.
+    Itself,
     Drop,
 }
 
 impl Rule {
     /// The groups that it looks into.
     pub fn groups(&self) -> impl Iterator<Item = &GroupName> {
-        let allow = if let Rule::Allow(allow) = self { Some(allow) } else { None };
-        let peer = allow.and_then(|a| if let Peer::Pods(name) = &a.peer { Some(name) } else { None });
-        let port = allow.and_then(|a| if let Ports::Named(_, name) = &a.ports { Some(name) } else { None });
+        let clause = if let Rule::Clause(clause) = self { Some(clause) } else { None };
+        let peer = clause.and_then(|c| if let Peer::Group(name) = &c.peer { Some(name) } else { None });
+        let port = clause.and_then(|c| if let Ports::Named(_, name) = &c.ports { Some(name) } else { None });
         peer.into_iter().chain(port)
     }
 }

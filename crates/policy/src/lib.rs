@@ -1,18 +1,28 @@
-//! NetworkPolicy: which connections the Pods of this node take and open, enforced in the kernel with nftables.
+//! NetworkPolicy, and the policies of administrators: which connections the Pods of this node take and open, enforced in the
+//! kernel with nftables.
 //!
-//! [`rule`] reads a policy, [`group`] says which Pods a rule means, [`world`] follows policies, namespaces and Pods and plans
-//! the [`chain`]s and groups that this node needs, [`tables`] finds what changed, [`text`] writes it for nft (all pure), and
-//! [`follow`] brings it to the kernel. [`gate`] is where Pods wait for it. The table outlives the process, so a restart leaves
-//! no gap; the first transaction replaces it as a whole.
-//! Where there is no policy there is no table, and nobody follows the cluster's Pods.
-//! Reads: NetworkPolicy, Namespace, Pod. Writes: the kernel's table `inet skiff-policy`.
-//! Upstream counterpart: none in Kubernetes itself; the semantics are those of the API and of test/e2e/network/netpol.
+//! [`rule`] and [`admin`] read a policy, [`group`] says which Pods or nodes a rule means, [`world`] follows policies, namespaces,
+//! Pods and nodes and plans the [`chain`]s and groups that this node needs, [`tables`] finds what changed, [`text`] writes it for
+//! nft (all pure), and [`follow`] brings it to the kernel. [`gate`] is where Pods wait for it. The table outlives the process, so
+//! a restart leaves no gap; the first transaction replaces it as a whole.
+//! A connection meets the [`kind`]s of policies in tiers, in each direction: those of administrators in the order of their
+//! priorities, the NetworkPolicies that select the Pod, and where none does, what administrators say last.
+//! Where there is no policy there is no table, and nobody follows the cluster's Pods. The kinds of administrators are there when a
+//! user installs them: [`admin::served`] follows their definitions.
+//! Reads: NetworkPolicy, AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy, their CustomResourceDefinitions,
+//! Namespace, Pod, Node. Writes: the kernel's table `inet skiff-policy`, Event.
+//! Upstream counterpart: none in Kubernetes itself; the semantics are those of the API and of test/e2e/network/netpol, and of
+//! kubernetes-sigs/network-policy-api and its conformance tests.
 
+pub mod admin;
 pub mod chain;
 mod follow;
 pub mod gate;
 pub mod group;
+pub mod kind;
+pub mod node;
 pub mod pod;
+pub mod ports;
 pub mod rule;
 pub mod tables;
 pub mod text;
@@ -21,11 +31,11 @@ pub mod world;
 
 use std::time::Duration;
 
-use client::{Caches, Client, Error, rest};
+use client::{Client, Error, EventRecorder, rest};
 use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
 
 use crate::{
-    follow::Follower,
+    follow::{Follower, Sources},
     gate::{Arrival, Arrivals},
     pod::Pod,
 };
@@ -44,15 +54,14 @@ pub struct Config {
 pub async fn run(client: Client, config: Config, arrivals: Arrivals) {
     let mut arrivals = arrivals.0;
     permitted(&client, &mut arrivals).await;
-    let caches = Caches::new(client.clone());
-    let policies = caches.of::<NetworkPolicy>();
-    let mut follower = Follower::new(config, policies.clone());
-    policies.synced().await;
+    let sources = Sources::follow(&client);
+    sources.synced().await;
+    let events = EventRecorder::new(client.clone(), "kube-network-policies", Some(&config.node_name));
+    let mut follower = Follower::new(config, sources, events);
     loop {
         follower.idle(&mut arrivals).await;
-        // These go when the last policy does.
-        let caches = Caches::new(client.clone());
-        follower.enforce(&caches, &mut arrivals).await;
+        // The other caches go when the last policy does.
+        follower.enforce(&client, &mut arrivals).await;
     }
 }
 

@@ -1,7 +1,8 @@
-//! One NetworkPolicy as rules: whom it selects, and what it allows in each direction. Pure.
+//! Policies as rules: whom each selects, and what it says in each direction. Pure.
 //!
-//! A rule of the API (some peers, some ports) becomes one rule of ours for each peer and each sort of ports. A part of a
-//! stored policy that cannot be understood allows nothing.
+//! A rule of the API (some peers, some ports) becomes one rule of ours for each peer and each sort of ports. NetworkPolicies are
+//! read here, those of administrators in [`admin`](crate::admin). A part of a stored NetworkPolicy that cannot be understood
+//! allows nothing.
 
 use std::ops::RangeInclusive;
 
@@ -13,7 +14,9 @@ use k8s_openapi::{
 };
 
 use crate::{
-    group::{Group, GroupName, Namespaces},
+    group::{Group, GroupName, Groups, Namespaces, Selected},
+    kind::Tier,
+    ports::{Listed, Ports},
     traffic::{Direction, Protocol},
 };
 
@@ -21,45 +24,58 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     Anyone,
-    Pods(GroupName),
+    Group(GroupName),
     Block { within: IpNet, except: Vec<IpNet> },
 }
 
-/// The ports that a connection may be opened to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ports {
-    Any,
-    /// Every port of a protocol.
-    Protocol(Protocol),
-    /// Ranges that do not touch, in order.
-    Numbers(Protocol, Vec<RangeInclusive<u16>>),
-    /// The port that the called Pod has under a name.
-    Named(Protocol, GroupName),
+/// The consequence of a rule for the connections that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Allow,
+    Deny,
+    /// The rest of the tier is skipped.
+    Pass,
 }
 
-/// The peer and the ports that one rule lets through.
+/// A rule about one peer and some ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Allow {
+pub struct Clause {
+    pub action: Action,
     pub peer: Peer,
     pub ports: Ports,
+}
+
+impl Clause {
+    pub const DENY_ALL: Clause = Clause { action: Action::Deny, peer: Peer::Anyone, ports: Ports::Any };
+
+    /// A clause for each peer and each sort of ports.
+    pub fn each(action: Action, peers: &[Peer], ports: &[Ports]) -> Vec<Clause> {
+        let pairs = peers.iter().flat_map(|peer| ports.iter().map(move |ports| (peer, ports)));
+        pairs.map(|(peer, ports)| Clause { action, peer: peer.clone(), ports: ports.clone() }).collect()
+    }
 }
 
 /// A policy, understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// The Pods of its namespace that it isolates.
-    pub subject: Selector,
-    /// `None` in a direction in which it does not isolate.
-    pub ingress: Option<Vec<Allow>>,
-    pub egress: Option<Vec<Allow>>,
+    pub tier: Tier,
+    /// Policies of a tier are asked in this order. NetworkPolicies add up, so theirs is the same.
+    pub priority: i64,
+    /// The Pods that it is about.
+    pub subject: Selected,
+    /// `None` in a direction in which it says nothing. An empty NetworkPolicy still isolates.
+    pub ingress: Option<Vec<Clause>>,
+    pub egress: Option<Vec<Clause>>,
     /// The groups that its rules name, each once.
     pub groups: Vec<Group>,
+    /// The parts that are not enforced as they are written.
+    pub problems: Vec<String>,
 }
 
 impl Policy {
     pub fn of(policy: &NetworkPolicy) -> Self {
         let namespace = policy.metadata.namespace.as_deref().unwrap_or_default();
-        let mut reader = Reader { namespace, groups: Vec::new() };
+        let mut reader = Reader { namespace, groups: Groups::default() };
         let spec = policy.spec.clone().unwrap_or_default();
         let types = |name: &str| match spec.policy_types.as_deref().unwrap_or_default() {
             // Upstream's default, which the API server writes into each policy.
@@ -70,16 +86,19 @@ impl Policy {
         let ingress = ingress.flat_map(|r| reader.rule(r.from.as_deref(), r.ports.as_deref())).collect();
         let egress = spec.egress.iter().flatten();
         let egress = egress.flat_map(|r| reader.rule(r.to.as_deref(), r.ports.as_deref())).collect();
-        let subject = spec.pod_selector.unwrap_or_default();
+        let pods = Selector::of_object(Some(&spec.pod_selector.unwrap_or_default())).unwrap_or(Selector::NOTHING);
         Policy {
-            subject: Selector::of_object(Some(&subject)).unwrap_or(Selector::NOTHING),
+            tier: Tier::Namespace,
+            priority: 0,
+            subject: Selected { namespaces: Namespaces::One(namespace.to_owned()), pods },
             ingress: types("Ingress").then_some(ingress),
             egress: types("Egress").then_some(egress),
-            groups: reader.groups,
+            groups: reader.groups.into_vec(),
+            problems: Vec::new(),
         }
     }
 
-    pub fn allows(&self, direction: Direction) -> Option<&[Allow]> {
+    pub fn clauses(&self, direction: Direction) -> Option<&[Clause]> {
         match direction {
             Direction::Ingress => self.ingress.as_deref(),
             Direction::Egress => self.egress.as_deref(),
@@ -90,30 +109,21 @@ impl Policy {
 /// Reads the rules of one policy.
 struct Reader<'a> {
     namespace: &'a str,
-    groups: Vec<Group>,
+    groups: Groups,
 }
 
 impl Reader<'_> {
     /// No peers are all peers, and no ports all ports.
-    fn rule(&mut self, peers: Option<&[NetworkPolicyPeer]>, ports: Option<&[NetworkPolicyPort]>) -> Vec<Allow> {
+    fn rule(&mut self, peers: Option<&[NetworkPolicyPeer]>, ports: Option<&[NetworkPolicyPort]>) -> Vec<Clause> {
         let peers = match peers.unwrap_or_default() {
             [] => vec![Peer::Anyone],
             peers => peers.iter().filter_map(|p| self.peer(p)).collect(),
         };
         let ports = match ports.unwrap_or_default() {
             [] => vec![Ports::Any],
-            ports => self.ports(ports),
+            ports => listed(ports).gathered(&mut self.groups),
         };
-        let pairs = peers.iter().flat_map(|peer| ports.iter().map(move |ports| (peer, ports)));
-        pairs.map(|(peer, ports)| Allow { peer: peer.clone(), ports: ports.clone() }).collect()
-    }
-
-    fn named(&mut self, group: Group) -> GroupName {
-        let name = group.name();
-        if !self.groups.contains(&group) {
-            self.groups.push(group);
-        }
-        name
+        Clause::each(Action::Allow, &peers, &ports)
     }
 
     fn peer(&mut self, peer: &NetworkPolicyPeer) -> Option<Peer> {
@@ -129,64 +139,46 @@ impl Reader<'_> {
             (None, Some(_)) => Selector::default(),
             (some, _) => Selector::of_object(some.as_ref()).ok()?,
         };
-        Some(Peer::Pods(self.named(Group::Pods { namespaces, pods })))
+        Some(Peer::Group(self.groups.named(Group::Pods(Selected { namespaces, pods }))))
     }
+}
 
-    fn ports(&mut self, ports: &[NetworkPolicyPort]) -> Vec<Ports> {
-        let mut found = Vec::new();
-        for protocol in Protocol::ALL {
-            let of_protocol = || ports.iter().filter(|p| Protocol::parse(p.protocol.as_deref()) == Some(protocol));
-            if of_protocol().any(|p| p.port.is_none()) {
-                found.push(Ports::Protocol(protocol));
-                continue;
-            }
-            let numbers: Vec<_> = of_protocol().filter_map(range).collect();
-            if !numbers.is_empty() {
-                found.push(Ports::Numbers(protocol, merged(numbers)));
-            }
-            for port in of_protocol() {
-                if let Some(IntOrString::String(name)) = &port.port {
-                    let group = Group::Port { protocol, name: name.clone() };
-                    found.push(Ports::Named(protocol, self.named(group)));
+fn listed(ports: &[NetworkPolicyPort]) -> Listed {
+    let mut listed = Listed::default();
+    for port in ports {
+        let Some(protocol) = Protocol::parse(port.protocol.as_deref()) else { continue };
+        match &port.port {
+            None => listed.protocol(protocol),
+            Some(IntOrString::String(name)) => listed.name(protocol, name),
+            Some(IntOrString::Int(first)) => {
+                if let Some(range) = range(*first, port.end_port.unwrap_or(*first)) {
+                    listed.range(protocol, range);
                 }
             }
         }
-        found
     }
+    listed
 }
 
-fn range(port: &NetworkPolicyPort) -> Option<RangeInclusive<u16>> {
-    let Some(IntOrString::Int(first)) = port.port else { return None };
-    let last = port.end_port.unwrap_or(first);
+fn range(first: i32, last: i32) -> Option<RangeInclusive<u16>> {
     Some(u16::try_from(first).ok()?..=u16::try_from(last).ok()?).filter(|range| !range.is_empty())
-}
-
-/// The same numbers in as few ranges as possible: the kernel takes no ranges that overlap.
-fn merged(mut ranges: Vec<RangeInclusive<u16>>) -> Vec<RangeInclusive<u16>> {
-    ranges.sort_by_key(|r| *r.start());
-    let mut merged: Vec<RangeInclusive<u16>> = Vec::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if u32::from(*range.start()) <= u32::from(*last.end()) + 1 => {
-                *last = *last.start()..=*last.end().max(range.end());
-            }
-            _ => merged.push(range),
-        }
-    }
-    merged
 }
 
 /// A block whose exceptions cannot be read would allow too much.
 fn block_of(block: &IPBlock) -> Option<Peer> {
-    let parse = |text: &String| text.trim().parse::<IpNet>().ok().map(|net| net.trunc());
-    let within = parse(&block.cidr)?;
-    let except: Vec<IpNet> = block.except.iter().flatten().map(parse).collect::<Option<_>>()?;
+    let within = net(&block.cidr)?;
+    let except: Vec<IpNet> = block.except.iter().flatten().map(|text| net(text)).collect::<Option<_>>()?;
     Some(Peer::Block { within, except: IpNet::aggregate(&except) })
+}
+
+pub fn net(text: &str) -> Option<IpNet> {
+    text.trim().parse::<IpNet>().ok().map(|net| net.trunc())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::{Facts, Labels};
     use json::json;
 
     fn policy(spec: json::Value) -> Policy {
@@ -243,7 +235,7 @@ mod tests {
         assert!(
             !policy(json!({"podSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}))
                 .subject
-                .matches(&std::collections::BTreeMap::new())
+                .matches(&Facts { namespace: "x".to_owned(), ..Facts::default() }, &Labels::new())
         );
     }
 

@@ -1,9 +1,10 @@
 //! The tables that the kernel is to hold: chains, groups, and which chain decides about which address; and the way from
 //! one such state to another. Pure.
 //!
-//! A Pod's address leads to a chain for the very policies that select it, which all Pods that the same policies select
-//! share; that chain asks each policy's own chain. So a Pod that policies select anew is one element, and a policy that
-//! changes is its own chain.
+//! A Pod's address leads, in each tier, to a chain for the very policies that select it, which all Pods that the same policies
+//! select share; that chain asks each policy's own chain. So a Pod that policies select anew is one element, and a policy that
+//! changes is its own chain. The rules of a policy of the admin tier that passes connections on stand in the shared chain
+//! itself, because only there the way out leads past the policies behind it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,6 +17,7 @@ use nft::Script;
 use crate::{
     chain::Chain,
     group::{Element, GroupName},
+    kind::Tier,
     text,
     traffic::{Direction, Family},
 };
@@ -32,14 +34,15 @@ pub struct Members {
 pub struct Tables {
     pub chains: BTreeMap<String, Arc<Chain>>,
     pub groups: BTreeMap<(GroupName, Family), Arc<Members>>,
-    /// The chain that decides about an address of a Pod of this node; others are free.
-    pub isolated: BTreeMap<(Direction, IpAddr), String>,
+    /// The chain that a tier has for an address of a Pod of this node; others are free.
+    pub asked: BTreeMap<(Tier, Direction, IpAddr), String>,
 }
 
 impl Tables {
-    /// The addresses that are isolated in any direction.
-    fn addresses(&self) -> BTreeSet<IpAddr> {
-        self.isolated.keys().map(|(_, address)| *address).collect()
+    /// The addresses that NetworkPolicies isolate in any direction.
+    fn isolated(&self) -> BTreeSet<IpAddr> {
+        let of_namespace = self.asked.keys().filter(|(tier, ..)| *tier == Tier::Namespace);
+        of_namespace.map(|(.., address)| *address).collect()
     }
 
     /// The script that leads from this state to another one.
@@ -58,13 +61,14 @@ impl Tables {
                 group(&mut script, key, old.map(|m| &**m), new.map(|m| &**m));
             }
         }
-        for key in union(&self.isolated, &to.isolated) {
-            let verdict = |tables: &Tables| tables.isolated.get(key).map(|chain| format!("goto {chain}"));
+        for key in union(&self.asked, &to.asked) {
+            let (tier, direction, address) = *key;
+            let verdict = |tables: &Tables| tables.asked.get(key).map(|chain| text::verdict(tier, chain));
             let (old, new) = (verdict(self), verdict(to));
-            let map = text::isolated(key.0, Family::of(key.1));
-            script.element(&map, &key.1.to_string(), old.as_deref(), new.as_deref());
+            let map = text::asked(tier, direction, Family::of(address));
+            script.element(&map, &address.to_string(), old.as_deref(), new.as_deref());
         }
-        let (old, new) = (self.addresses(), to.addresses());
+        let (old, new) = (self.isolated(), to.isolated());
         for address in old.symmetric_difference(&new) {
             let value = |addresses: &BTreeSet<IpAddr>| addresses.contains(address).then_some("");
             let pair = format!("{address} . {address}");

@@ -13,14 +13,20 @@ use std::{
     time::Duration,
 };
 
-use cases::{NAMES, Name, Probe, numbers, v4, v6};
-use client::Key;
+use cases::{NAMES, Name, Probe, Written, administrators::ADMIN, network, numbers, v4, v6};
 use json::json;
 use nix::{
     sched::{CloneFlags, setns},
     sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrStorage, connect, sendto, socket},
 };
-use policy::{tables::Tables, text, traffic::Protocol, world::World};
+use policy::{
+    node::NodeFacts,
+    rule::Action,
+    tables::Tables,
+    text,
+    traffic::{Direction, Protocol},
+    world::World,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -137,14 +143,14 @@ impl Cluster {
         self.kernel = plan;
     }
 
-    fn set(&mut self, policies: &[(&'static str, &'static str, json::Value)]) {
-        for key in self.world.policies() {
-            if !policies.iter().any(|(namespace, name, _)| key == Key::new(*namespace, *name)) {
-                self.world.set_policy(&key, None);
+    fn set(&mut self, policies: &[Written]) {
+        for known in self.world.policies() {
+            if !policies.iter().any(|(name, _)| known == *name) {
+                self.world.set_policy(&known, None);
             }
         }
-        for (namespace, name, spec) in policies {
-            self.world.set_policy(&Key::new(*namespace, *name), Some(cases::read(namespace, name, spec)));
+        for (name, spec) in policies {
+            self.world.set_policy(name, Some(cases::read(name, spec)));
         }
         self.sync();
     }
@@ -167,6 +173,10 @@ table inet witness {
     meta l4proto { tcp, udp, sctp } update @passed-4 { ip saddr . ip daddr . meta l4proto . th dport }
     meta l4proto { tcp, udp, sctp } update @passed-6 { ip6 saddr . ip6 daddr . meta l4proto . th dport }
   }
+  chain taken {
+    type filter hook input priority 400;
+    meta l4proto { tcp, udp, sctp } update @passed-4 { ip saddr . ip daddr . meta l4proto . th dport }
+  }
 }
 ";
 
@@ -176,6 +186,14 @@ fn witnessed(set: &str) -> BTreeSet<String> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let list = text.split_once("elements = {").and_then(|(_, rest)| rest.split_once('}')).map_or("", |(list, _)| list);
     list.split(',').map(|element| element.split_whitespace().collect::<String>()).filter(|e| !e.is_empty()).collect()
+}
+
+/// Forgets the packets over IPv4. Runs in the node.
+fn flush_witness() {
+    for set in ["seen-4", "passed-4"] {
+        let flushed = Command::new("nft").args(["flush", "set", "inet", "witness", set]).status();
+        assert!(flushed.expect("nft").success());
+    }
 }
 
 /// A connection as the witness writes it.
@@ -269,7 +287,7 @@ fn check(cluster: &Cluster, case: &cases::Case, probes: &[Probe], address: fn(Na
 #[test]
 fn nobody_escapes_or_enters_under_another_address() {
     let Some(mut cluster) = Cluster::make("spoof") else { return };
-    cluster.set(&[(
+    cluster.set(&[network(
         "x",
         "b",
         json!({"podSelector": {"matchLabels": {"pod": "a"}},
@@ -278,11 +296,7 @@ fn nobody_escapes_or_enters_under_another_address() {
     let (liar, honest, to) = (("y", "c"), ("x", "b"), ("x", "a"));
     let probe = Probe { from: honest, to, protocol: Protocol::Sctp, port: 80 };
     assert_eq!(try_all(&cluster, &[probe], v4).len(), 1, "who it says it is");
-    cluster.node.enter(|| {
-        for set in ["seen-4", "passed-4"] {
-            Command::new("nft").args(["flush", "set", "inet", "witness", set]).status().expect("nft");
-        }
-    });
+    cluster.node.enter(flush_witness);
     cluster.pod(liar).enter(|| raw_sctp(v4(honest), SocketAddr::new(v4(to), 81)));
     let packet = written(&Probe { port: 81, ..probe }, v4);
     cluster.node.enter(|| {
@@ -323,25 +337,11 @@ async fn call(to: &str) -> String {
     }
 }
 
-#[test]
-fn answers_the_node_and_a_pod_itself_always_pass() {
-    let Some(mut cluster) = Cluster::make("ways") else { return };
-    // A Service of x/a, as the proxy would write it.
-    cluster.node.run(async || {
-        let service = "table ip service {
-            chain to { type nat hook prerouting priority dstnat; ip daddr 10.96.0.7 tcp dport 80 dnat to 10.77.1.1:8080; }
-            chain from { type nat hook postrouting priority srcnat; ct status dnat ip saddr 10.77.1.1 ip daddr 10.77.1.1 masquerade; }
-        }";
-        nft::transaction(service).await.expect("a Service");
-    });
-    // Pod a takes connections from b of its namespace and opens none.
-    cluster.set(&[(
-        "x",
-        "in",
-        json!({"podSelector": {"matchLabels": {"pod": "a"}}, "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": [{"podSelector": {"matchLabels": {"pod": "b"}}}], "ports": [{"port": 8080}]}]}),
-    )]);
-    let serving = |name: Name| {
+/// A server in a Pod, on port 8080 of both families. It ends with the value.
+struct Serving(Option<(tokio::sync::oneshot::Sender<()>, std::thread::JoinHandle<()>)>);
+
+impl Serving {
+    fn begin(cluster: &Cluster, name: Name) -> Self {
         let (ready, started) = std::sync::mpsc::channel();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let path = format!("/run/netns/{}", cluster.pod(name).0);
@@ -349,16 +349,50 @@ fn answers_the_node_and_a_pod_itself_always_pass() {
             setns(File::open(path).expect("the namespace's file"), CloneFlags::CLONE_NEWNET).expect("entering it");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
-                echo("0.0.0.0:8080".parse().expect("an address")).await;
+                echo("[::]:8080".parse().expect("an address")).await;
                 ready.send(()).expect("the test waits");
                 // Dropped at the test's end.
                 let _ = ended.await;
             });
         });
         started.recv().expect("it listens");
-        (end, thread)
-    };
-    let servers = [serving(("x", "a")), serving(("y", "a"))];
+        Serving(Some((end, thread)))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.0.take() {
+            drop(end);
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "a server that ends");
+        }
+    }
+}
+
+/// A Service of x/a, as the proxy would write it.
+fn add_service(cluster: &Cluster) {
+    cluster.node.run(async || {
+        let service = "table ip service {
+            chain to { type nat hook prerouting priority dstnat; ip daddr 10.96.0.7 tcp dport 80 dnat to 10.77.1.1:8080; }
+            chain from { type nat hook postrouting priority srcnat; ct status dnat ip saddr 10.77.1.1 ip daddr 10.77.1.1 masquerade; }
+        }";
+        nft::transaction(service).await.expect("a Service");
+    });
+}
+
+#[test]
+fn answers_the_node_and_a_pod_itself_always_pass() {
+    let Some(mut cluster) = Cluster::make("ways") else { return };
+    add_service(&cluster);
+    // Pod a takes connections from b of its namespace and opens none.
+    cluster.set(&[network(
+        "x",
+        "in",
+        json!({"podSelector": {"matchLabels": {"pod": "a"}}, "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"pod": "b"}}}], "ports": [{"port": 8080}]}]}),
+    )]);
+    let _servers = [("x", "a"), ("y", "a")].map(|name| Serving::begin(&cluster, name));
     let (a, service, elsewhere) = ("10.77.1.1:8080", "10.96.0.7:80", "10.77.2.1:8080");
     let check = |from: Name, to: &str, expected: &str| {
         assert_eq!(cluster.pod(from).run(async || call(to).await), expected, "{from:?} to {to}");
@@ -374,16 +408,69 @@ fn answers_the_node_and_a_pod_itself_always_pass() {
     // The node: a probe of the kubelet, and what listens on it.
     assert_eq!(cluster.node.run(async || call(a).await), "hello", "the node reaches its Pods");
     check(("x", "a"), "10.77.0.1:9", "refused");
-    for (end, thread) in servers {
-        drop(end);
-        thread.join().expect("a server that ends");
+}
+
+#[test]
+fn administrators_close_the_ways_of_a_pod_and_none_of_its_node() {
+    let Some(mut cluster) = Cluster::make("admin") else { return };
+    add_service(&cluster);
+    let _servers = [("x", "a"), ("y", "a")].map(|name| Serving::begin(&cluster, name));
+    let everyone = [json!({"networks": ["0.0.0.0/0", "::/0"]})];
+    let closed = |peers: &[json::Value]| {
+        let rules = [
+            (Direction::Egress, ADMIN.rule(Direction::Egress, Action::Deny, peers, &[])),
+            (Direction::Ingress, ADMIN.rule(Direction::Ingress, Action::Deny, &[json!({"namespaces": {}})], &[])),
+        ];
+        ADMIN.policy("closed", 1, cases::administrators::pod(("x", "a")), &rules)
+    };
+    let (a, a6, node, service) = ("10.77.1.1:8080", "[fd77::1:1]:8080", "10.77.0.1:9", "10.96.0.7:80");
+    let check = |cluster: &Cluster, from: Name, to: &str, expected: &str| {
+        assert_eq!(cluster.pod(from).run(async || call(to).await), expected, "{from:?} to {to}");
+    };
+    cluster.set(&[closed(&everyone)]);
+    // The kubelet asks how a Pod is over both families. For the second, the Pod looks for its neighbour first.
+    for to in [a, a6] {
+        assert_eq!(cluster.node.run(async || call(to).await), "hello", "the node reaches its Pods: {to}");
     }
+    check(&cluster, ("x", "b"), a, "silence");
+    check(&cluster, ("x", "a"), "10.77.2.1:8080", "silence");
+    check(&cluster, ("x", "a"), node, "silence");
+    check(&cluster, ("x", "a"), "[fd77::1]:9", "silence");
+    check(&cluster, ("x", "a"), a, "hello");
+    check(&cluster, ("x", "a"), service, "silence");
+    check(&cluster, ("x", "b"), node, "refused");
+    // Under another address the node is no nearer.
+    let passed = |cluster: &Cluster, from: Name, port: u16| {
+        let packet = format!("10.77.1.2.10.77.0.1.sctp.{port}");
+        cluster.node.enter(flush_witness);
+        let to_node = SocketAddr::new("10.77.0.1".parse().expect("an address"), port);
+        cluster.pod(from).enter(|| raw_sctp(v4(("x", "b")), to_node));
+        cluster.node.enter(|| {
+            while !witnessed("seen-4").contains(&packet) {
+                std::thread::yield_now();
+            }
+            witnessed("passed-4").contains(&packet)
+        })
+    };
+    assert!(passed(&cluster, ("x", "b"), 7) && !passed(&cluster, ("x", "a"), 8));
+
+    // Nodes by their labels, of which the Pod's own is one.
+    cluster.set(&[closed(&[json!({"nodes": {"matchLabels": {"role": "server"}}})])]);
+    check(&cluster, ("x", "a"), node, "refused");
+    let labels = [("role".to_owned(), "server".to_owned())].into();
+    cluster.world.set_node("n", Some(NodeFacts { labels, addresses: vec!["10.77.0.1".parse().expect("an address")] }));
+    cluster.sync();
+    check(&cluster, ("x", "a"), node, "silence");
+    check(&cluster, ("x", "a"), "10.77.2.1:8080", "hello");
+    cluster.set(&[]);
+    check(&cluster, ("x", "a"), node, "refused");
+    check(&cluster, ("x", "b"), service, "hello");
 }
 
 #[test]
 fn everything_is_gone_when_it_is_removed() {
     let Some(mut cluster) = Cluster::make("gone") else { return };
-    cluster.set(&[("x", "deny", json!({"podSelector": {}}))]);
+    cluster.set(&[network("x", "deny", json!({"podSelector": {}}))]);
     cluster.node.run(async || {
         let tables = || {
             let out = Command::new("nft").args(["list", "tables"]).output().expect("nft");

@@ -1,11 +1,15 @@
 //! Three namespaces with three Pods each, policies for them, and which connections these let through, as upstream's
 //! test/e2e/network/netpol has them. The expected connections are written down by hand for each case.
 
+pub mod administrators;
+
 use std::net::IpAddr;
 
 use client::Key;
 use json::{Value, json};
 use policy::{
+    admin,
+    kind::{PolicyKind, PolicyName},
     pod::{Facts, NamedPort},
     rule::Policy,
     traffic::Protocol,
@@ -29,11 +33,11 @@ pub struct Probe {
 }
 
 impl Probe {
-    fn goes_to(&self, to: Name) -> bool {
+    pub fn goes_to(&self, to: Name) -> bool {
         self.to == to
     }
 
-    fn is(&self, protocol: Protocol, port: u16) -> bool {
+    pub fn is(&self, protocol: Protocol, port: u16) -> bool {
         (self.protocol, self.port) == (protocol, port)
     }
 }
@@ -84,12 +88,20 @@ pub fn id(name: Name) -> String {
     format!("{}/{}", name.0, name.1)
 }
 
-pub fn read(namespace: &str, name: &str, spec: &Value) -> Policy {
-    let object = json!({"metadata": {"namespace": namespace, "name": name}, "spec": spec});
+/// The name of a NetworkPolicy.
+pub fn name(namespace: &str, name: &str) -> PolicyName {
+    PolicyName::new(PolicyKind::Network, Key::new(namespace, name))
+}
+
+pub fn read(name: &PolicyName, spec: &Value) -> Policy {
+    if name.kind != PolicyKind::Network {
+        return admin::read(name.kind, spec);
+    }
+    let object = json!({"metadata": {"namespace": name.key.namespace, "name": name.key.name}, "spec": spec});
     Policy::of(&json::from_value(object).expect("a policy"))
 }
 
-pub fn world(policies: &[(&str, &str, Value)]) -> World {
+pub fn world(policies: &[Written]) -> World {
     let mut world = World::default();
     for namespace in ["x", "y", "z"] {
         world.set_namespace(namespace, Some(&[("ns".to_owned(), namespace.to_owned())].into()));
@@ -97,33 +109,35 @@ pub fn world(policies: &[(&str, &str, Value)]) -> World {
     for name in NAMES {
         world.set_pod(&id(name), Some(facts(name)));
     }
-    for (namespace, name, spec) in policies {
-        world.set_policy(&Key::new(*namespace, *name), Some(read(namespace, name, spec)));
+    for (name, spec) in policies {
+        world.set_policy(name, Some(read(name, spec)));
     }
     world
 }
 
+/// A policy's name and spec.
+pub type Written = (PolicyName, Value);
+
 pub struct Case {
-    pub name: &'static str,
-    /// Namespace, name and spec of each.
-    pub policies: Vec<(&'static str, &'static str, Value)>,
-    pub passes: fn(&Probe) -> bool,
+    pub name: String,
+    pub policies: Vec<Written>,
+    pub passes: Box<dyn Fn(&Probe) -> bool>,
     /// About addresses of IPv4, so that over IPv6 something else is expected.
     pub only_v4: bool,
 }
 
-fn case(name: &'static str, policies: Vec<(&'static str, &'static str, Value)>, passes: fn(&Probe) -> bool) -> Case {
-    Case { name, policies, passes, only_v4: false }
+fn case(name: &str, policies: Vec<Written>, passes: impl Fn(&Probe) -> bool + 'static) -> Case {
+    Case { name: name.to_owned(), policies, passes: Box::new(passes), only_v4: false }
 }
 
-fn v4_case(name: &'static str, policies: Vec<(&'static str, &'static str, Value)>, passes: fn(&Probe) -> bool) -> Case {
+fn v4_case(name: &str, policies: Vec<Written>, passes: impl Fn(&Probe) -> bool + 'static) -> Case {
     Case { only_v4: true, ..case(name, policies, passes) }
 }
 
 const XA: Name = ("x", "a");
 
 /// A selector of one label.
-fn label(key: &str, value: &str) -> Value {
+pub fn label(key: &str, value: &str) -> Value {
     json!({"matchLabels": {key: value}})
 }
 
@@ -132,12 +146,17 @@ fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
 }
 
 /// One policy in `x` about the Pod `a`.
-fn about_a(name: &'static str, mut spec: Value) -> Vec<(&'static str, &'static str, Value)> {
+fn about_a(name: &str, mut spec: Value) -> Vec<Written> {
     spec["podSelector"] = label("pod", "a");
-    vec![("x", name, spec)]
+    vec![network("x", name, spec)]
 }
 
-fn from_a(name: &'static str, egress: Value) -> Vec<(&'static str, &'static str, Value)> {
+/// A NetworkPolicy.
+pub fn network(namespace: &str, name: &str, spec: Value) -> Written {
+    (self::name(namespace, name), spec)
+}
+
+fn from_a(name: &str, egress: Value) -> Vec<Written> {
     about_a(name, json!({"policyTypes": ["Egress"], "egress": egress}))
 }
 
@@ -146,6 +165,7 @@ pub fn cases() -> Vec<Case> {
     all.extend(ports());
     all.extend(egress());
     all.extend(blocks());
+    all.extend(administrators::cases());
     all
 }
 
@@ -153,15 +173,17 @@ fn whom_and_from_where() -> Vec<Case> {
     let not_x = || expression("ns", "NotIn", &["x"]);
     vec![
         case("no policy", vec![], |_| true),
-        case("deny all ingress", vec![("x", "deny", json!({"podSelector": {}}))], |p| p.to.0 != "x"),
-        case("deny all", vec![("x", "deny", json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}))], |p| {
-            p.to.0 != "x" && p.from.0 != "x"
-        }),
+        case("deny all ingress", vec![network("x", "deny", json!({"podSelector": {}}))], |p| p.to.0 != "x"),
+        case(
+            "deny all",
+            vec![network("x", "deny", json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}))],
+            |p| p.to.0 != "x" && p.from.0 != "x",
+        ),
         case(
             "allow all beside deny all",
             vec![
-                ("x", "deny", json!({"podSelector": {}})),
-                ("x", "allow", json!({"podSelector": {}, "ingress": [{}]})),
+                network("x", "deny", json!({"podSelector": {}})),
+                network("x", "allow", json!({"podSelector": {}, "ingress": [{}]})),
             ],
             |_| true,
         ),
@@ -183,7 +205,7 @@ fn whom_and_from_where() -> Vec<Case> {
         case(
             "one Pod is open among closed ones",
             [
-                vec![("x", "deny", json!({"podSelector": {}}))],
+                vec![network("x", "deny", json!({"podSelector": {}}))],
                 about_a("allow", json!({"ingress": [{"from": [{"podSelector": {}, "namespaceSelector": {}}]}]})),
             ]
             .concat(),
@@ -253,12 +275,12 @@ fn ports() -> Vec<Case> {
         case(
             "a port from one namespace, another from another one",
             vec![
-                (
+                network(
                     "x",
                     "one",
                     json!({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": label("ns", "y")}], "ports": [{"port": 80}]}]}),
                 ),
-                (
+                network(
                     "x",
                     "two",
                     json!({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": label("ns", "z")}], "ports": [{"port": 81}]}]}),
@@ -272,12 +294,12 @@ fn ports() -> Vec<Case> {
         ),
         case(
             "a named port is each Pod's own",
-            vec![("x", "web", json!({"podSelector": {}, "ingress": [{"ports": [{"port": "web"}]}]}))],
+            vec![network("x", "web", json!({"podSelector": {}, "ingress": [{"ports": [{"port": "web"}]}]}))],
             |p| p.to.0 != "x" || p.is(Protocol::Tcp, if p.to.1 == "c" { 81 } else { 80 }),
         ),
         case(
             "a named port has its protocol",
-            vec![(
+            vec![network(
                 "x",
                 "dns",
                 json!({"podSelector": {}, "ingress": [{"ports": [{"port": "dns", "protocol": "UDP"}, {"port": "dns"}]}]}),
@@ -312,7 +334,7 @@ fn egress() -> Vec<Case> {
             "a connection needs both ends",
             [
                 from_a("out", json!([{"to": [{"namespaceSelector": label("ns", "y")}]}])),
-                vec![(
+                vec![network(
                     "y",
                     "in",
                     json!({"podSelector": label("pod", "a"), "ingress": [{"from": [{"podSelector": {}}]}]}),

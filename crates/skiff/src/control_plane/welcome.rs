@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::ConfigMap;
 use network::overlay::plan::Mode;
+use policy::kind::{GROUP, PolicyKind};
 
 use crate::{
     control_plane::{
@@ -156,14 +157,20 @@ fn get_nodes() -> Value {
 
 /// A node's proxy, DNS, Pod network and network policies speak as the node. They need less than `system:node-proxier` gives.
 /// Of Nodes they are told where each is and which addresses its Pods have, which the Node authorizer keeps from a kubelet.
-/// Policies are about labels and addresses of Pods anywhere, so a node has to read those of the others.
+/// Policies are about labels and addresses of Pods anywhere, so a node has to read those of the others. The kinds of
+/// administrators are there only where a user defined them, so it looks for these definitions, and for no others.
 fn node_services() -> Value {
+    let administrators = PolicyKind::OF_ADMINISTRATORS.map(|kind| kind.resource().plural);
+    let definitions = administrators.clone().map(|plural| format!("{plural}.{GROUP}"));
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": NODE_SERVICES},
         "rules": [
             {"apiGroups": [""], "resources": ["namespaces", "nodes", "pods", "services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
             {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+            {"apiGroups": [GROUP], "resources": administrators, "verbs": ["list", "watch"]},
+            {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+                "resourceNames": definitions, "verbs": ["list", "watch"]},
         ],
     })
 }

@@ -1,92 +1,68 @@
 //! Follows the cluster and brings the kernel to what its policies say, change by change.
 
+mod cluster;
+mod sources;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    sync::Arc,
     time::Duration,
 };
 
-use client::{Cache, Caches, Change, Key};
-use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
-use tokio::sync::{
-    broadcast::{
-        Receiver,
-        error::{RecvError, TryRecvError},
-    },
-    mpsc, oneshot,
-};
+use client::{Change, Client, EventKind, EventRecorder, Key};
+use k8s_openapi::Metadata;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     Config,
     gate::Arrival,
+    kind::PolicyName,
     pod::{Facts, Pod},
-    rule::Policy,
     tables::Tables,
     text,
     world::{Identity, World},
 };
 
-/// Pods that ended have no address any more.
-const WITH_ADDRESS: &str = "status.phase!=Succeeded,status.phase!=Failed";
+use cluster::{Cluster, News};
+use sources::Changed;
+
+pub use sources::Sources;
+
+/// The longest message of an event, as the API takes them.
+const MESSAGE_MAX: usize = 1024;
 
 pub struct Follower {
     config: Config,
-    policies: Arc<Cache<NetworkPolicy>>,
-    policy_changes: Receiver<Change<NetworkPolicy>>,
+    sources: Sources,
+    events: EventRecorder,
     world: World,
     /// The state of the kernel; `None` when it is not known.
     kernel: Option<Tables>,
     /// Pods of this node with the addresses that the kubelet named, which count before those that the API shows.
     arrived: BTreeMap<Identity, Facts>,
-    /// Those who wait for the next transaction.
-    waiting: Vec<oneshot::Sender<()>>,
+    waiting: Vec<Waiting>,
     watch: nft::Watch,
 }
 
-/// The caches beside that of policies, while they are followed.
-struct Cluster {
-    namespaces: Arc<Cache<Namespace>>,
-    namespace_changes: Receiver<Change<Namespace>>,
-    pods: Arc<Cache<Pod>>,
-    pod_changes: Receiver<Change<Pod>>,
+/// A Pod that waits for the next transaction.
+struct Waiting {
+    namespace: String,
+    done: oneshot::Sender<()>,
 }
 
 /// Something that happened.
-enum News {
-    Policy(Result<Change<NetworkPolicy>, RecvError>),
-    Namespace(Result<Change<Namespace>, RecvError>),
-    Pod(Result<Change<Pod>, RecvError>),
+enum Happened {
+    Policy(Changed),
+    News(News),
     Arrival(Box<Arrival>),
 }
 
-impl Cluster {
-    async fn follow(caches: &Caches) -> Self {
-        let (namespaces, pods) = (caches.of::<Namespace>(), caches.selected::<Pod>(WITH_ADDRESS));
-        let cluster =
-            Cluster { namespace_changes: namespaces.subscribe(), pod_changes: pods.subscribe(), namespaces, pods };
-        cluster.namespaces.synced().await;
-        cluster.pods.synced().await;
-        cluster
-    }
-}
-
-/// The change that is there already, as from `recv`.
-fn there<T: Clone>(from: &mut Receiver<T>) -> Option<Result<T, RecvError>> {
-    match from.try_recv() {
-        Ok(change) => Some(Ok(change)),
-        Err(TryRecvError::Empty) => None,
-        Err(TryRecvError::Lagged(count)) => Some(Err(RecvError::Lagged(count))),
-        Err(TryRecvError::Closed) => None,
-    }
-}
-
 impl Follower {
-    pub fn new(config: Config, policies: Arc<Cache<NetworkPolicy>>) -> Self {
+    pub fn new(config: Config, sources: Sources, events: EventRecorder) -> Self {
         Follower {
             config,
-            policy_changes: policies.subscribe(),
-            policies,
+            sources,
+            events,
             world: World::default(),
             kernel: None,
             arrived: BTreeMap::new(),
@@ -97,7 +73,7 @@ impl Follower {
 
     /// Keeps the kernel without a table until there is a policy. Pods begin without waiting.
     pub async fn idle(&mut self, arrivals: &mut mpsc::Receiver<Arrival>) {
-        if !self.policies.is_empty() {
+        if !self.sources.is_empty() {
             return;
         }
         let mut wait = Duration::from_secs(1);
@@ -107,10 +83,11 @@ impl Follower {
             wait = (wait * 2).min(Duration::from_secs(30));
         }
         (self.kernel, self.world) = (None, World::default());
-        while self.policies.is_empty() {
+        self.answer();
+        while self.sources.is_empty() {
             tokio::select! {
                 // Lost changes only mean another look.
-                _ = self.policy_changes.recv() => {}
+                _ = self.sources.change() => {}
                 Some(arrival) = arrivals.recv() => {
                     self.arrive(arrival);
                     self.answer();
@@ -120,54 +97,54 @@ impl Follower {
     }
 
     /// Enforces policies until there is none.
-    pub async fn enforce(&mut self, caches: &Caches, arrivals: &mut mpsc::Receiver<Arrival>) {
-        let mut cluster = Cluster::follow(caches).await;
+    pub async fn enforce(&mut self, client: &Client, arrivals: &mut mpsc::Receiver<Arrival>) {
+        let mut cluster = Cluster::follow(client).await;
         self.look_at_all(&cluster);
-        self.sync().await;
-        while !self.policies.is_empty() {
-            let news = tokio::select! {
-                change = self.policy_changes.recv() => Some(News::Policy(change)),
-                change = cluster.namespace_changes.recv() => Some(News::Namespace(change)),
-                change = cluster.pod_changes.recv() => Some(News::Pod(change)),
-                Some(arrival) = arrivals.recv() => Some(News::Arrival(Box::new(arrival))),
+        self.sync(&mut cluster).await;
+        while !self.sources.is_empty() {
+            let happened = tokio::select! {
+                change = self.sources.change() => Some(Happened::Policy(change)),
+                news = cluster.news() => Some(Happened::News(news)),
+                Some(arrival) = arrivals.recv() => Some(Happened::Arrival(Box::new(arrival))),
                 // Somebody else changed rules.
                 () = self.watch.others() => None,
             };
-            match news {
-                Some(news) => self.hear(&cluster, news),
+            match happened {
+                Some(happened) => self.hear(&cluster, happened),
                 None => self.compare().await,
             }
             // A burst is one piece of work.
-            while let Some(news) = self.more(&mut cluster, arrivals) {
-                self.hear(&cluster, news);
+            while let Some(happened) = self.more(&mut cluster, arrivals) {
+                self.hear(&cluster, happened);
             }
-            self.sync().await;
+            self.sync(&mut cluster).await;
         }
     }
 
-    fn more(&mut self, cluster: &mut Cluster, arrivals: &mut mpsc::Receiver<Arrival>) -> Option<News> {
-        let policy = there(&mut self.policy_changes).map(News::Policy);
-        let namespace = || there(&mut cluster.namespace_changes).map(News::Namespace);
-        let news = policy.or_else(namespace);
-        let news = news.or_else(|| there(&mut cluster.pod_changes).map(News::Pod));
-        news.or_else(|| arrivals.try_recv().ok().map(|arrival| News::Arrival(Box::new(arrival))))
+    fn more(&mut self, cluster: &mut Cluster, arrivals: &mut mpsc::Receiver<Arrival>) -> Option<Happened> {
+        let policy = self.sources.there().map(Happened::Policy);
+        let happened = policy.or_else(|| cluster.there().map(Happened::News));
+        happened.or_else(|| arrivals.try_recv().ok().map(|arrival| Happened::Arrival(Box::new(arrival))))
     }
 
-    fn hear(&mut self, cluster: &Cluster, news: News) {
-        match news {
-            News::Policy(Ok(change)) => self.look_at_policy(&change.key),
-            News::Namespace(Ok(change)) => self.look_at_namespace(cluster, &change.key.name),
-            News::Pod(Ok(change)) => {
-                let (old, new) = (change.old.map(|p| p.identity()), change.new.map(|p| p.identity()));
-                if let Some(gone) = old.filter(|old| new.as_ref() != Some(old)) {
-                    self.arrived.remove(&gone);
-                    self.world.set_pod(&gone, None);
-                }
-                self.look_at_pod(cluster, &change.key);
-            }
-            News::Policy(Err(_)) | News::Namespace(Err(_)) | News::Pod(Err(_)) => self.look_at_all(cluster),
-            News::Arrival(arrival) => self.arrive(*arrival),
+    fn hear(&mut self, cluster: &Cluster, happened: Happened) {
+        match happened {
+            Happened::Policy(Some(name)) => self.look_at_policy(&name),
+            Happened::News(News::Namespace(Ok(change))) => self.look_at_namespace(cluster, &change.key.name),
+            Happened::News(News::Node(Ok(change))) => self.look_at_node(cluster, &change.key.name),
+            Happened::News(News::Pod(Ok(change))) => self.hear_of_pod(cluster, change),
+            Happened::Policy(None) | Happened::News(_) => self.look_at_all(cluster),
+            Happened::Arrival(arrival) => self.arrive(*arrival),
         }
+    }
+
+    fn hear_of_pod(&mut self, cluster: &Cluster, change: Change<Pod>) {
+        let (old, new) = (change.old.map(|p| p.identity()), change.new.map(|p| p.identity()));
+        if let Some(gone) = old.filter(|old| new.as_ref() != Some(old)) {
+            self.arrived.remove(&gone);
+            self.world.set_pod(&gone, None);
+        }
+        self.look_at_pod(cluster, &change.key);
     }
 
     /// Takes in a Pod with the addresses that it has now. Whoever had them before is gone.
@@ -178,12 +155,30 @@ impl Follower {
         let has = |held: &Facts, address: &IpAddr| held.addresses.contains(address);
         self.arrived.retain(|held, other| *held == id || !facts.addresses.iter().any(|address| has(other, address)));
         self.arrived.insert(id.clone(), facts.clone());
+        let namespace = facts.namespace.clone();
         self.world.set_pod(&id, Some(facts));
-        self.waiting.push(done);
+        self.waiting.push(Waiting { namespace, done });
     }
 
-    fn look_at_policy(&mut self, key: &Key) {
-        self.world.set_policy(key, self.policies.get(key).map(|policy| Policy::of(&policy)));
+    fn look_at_policy(&mut self, name: &PolicyName) {
+        let policy = self.sources.get(name);
+        let problems = policy.as_ref().map(|policy| policy.problems.as_slice()).unwrap_or_default();
+        if !problems.is_empty() && self.world.policy(name).is_none_or(|known| known.problems != problems) {
+            self.tell(name, &problems.join("; "));
+        }
+        self.world.set_policy(name, policy);
+    }
+
+    /// Tells whoever wrote a policy that it is not enforced as it is written.
+    fn tell(&self, name: &PolicyName, problems: &str) {
+        tracing::warn!(policy = %name, problems, "a policy is not enforced as it is written");
+        let message: String = format!("not enforced as it is written: {problems}").chars().take(MESSAGE_MAX).collect();
+        self.events.event(&self.sources.reference(name), EventKind::Warning, "NotEnforced", &message);
+    }
+
+    fn look_at_node(&mut self, cluster: &Cluster, name: &str) {
+        let node = cluster.nodes().and_then(|nodes| nodes.get(&Key::new("", name)));
+        self.world.set_node(name, node.map(|node| node.facts()));
     }
 
     fn look_at_namespace(&mut self, cluster: &Cluster, name: &str) {
@@ -224,15 +219,26 @@ impl Follower {
                 self.world.set_pod(id, Some(facts.clone()));
             }
         }
-        let keys = self.policies.list();
-        let keys = keys.iter().map(|policy| Key::of(&**policy)).chain(self.world.policies());
-        for key in keys.collect::<BTreeSet<_>>() {
-            self.look_at_policy(&key);
+        let names: BTreeSet<PolicyName> = self.sources.names().into_iter().chain(self.world.policies()).collect();
+        for name in names {
+            self.look_at_policy(&name);
+        }
+        self.look_at_nodes(cluster);
+    }
+
+    fn look_at_nodes(&mut self, cluster: &Cluster) {
+        let nodes = cluster.nodes().map(|nodes| nodes.list()).unwrap_or_default();
+        let names = nodes.iter().filter_map(|node| Metadata::metadata(&**node).name.clone());
+        for name in names.chain(self.world.nodes()).collect::<BTreeSet<_>>() {
+            self.look_at_node(cluster, &name);
         }
     }
 
     /// Brings the kernel to the plan, and lets in who waits for it.
-    async fn sync(&mut self) {
+    async fn sync(&mut self, cluster: &mut Cluster) {
+        if cluster.with_nodes(self.world.asks_for_nodes()).await {
+            self.look_at_nodes(cluster);
+        }
         let plan = self.world.plan();
         if let Some(kernel) = &self.kernel {
             let script = kernel.changes(&plan);
@@ -277,10 +283,15 @@ impl Follower {
         self.kernel = Some(plan);
     }
 
+    /// Lets in those who wait. Administrators select Pods by the labels of their namespace, so a Pod whose namespace nobody has told
+    /// of yet waits on.
     fn answer(&mut self) {
-        for done in self.waiting.drain(..) {
-            // The one who asked may have given up.
-            let _ = done.send(());
+        let needs_namespace = self.sources.has_administrators();
+        // Some who asked have given up.
+        self.waiting.retain(|waiting| !waiting.done.is_closed());
+        let is_known = |waiting: &mut Waiting| !needs_namespace || self.world.has_namespace(&waiting.namespace);
+        for waiting in self.waiting.extract_if(.., is_known) {
+            let _ = waiting.done.send(());
         }
     }
 }

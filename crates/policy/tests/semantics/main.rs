@@ -1,85 +1,20 @@
 //! The meaning of policies, read off the tables that the kernel is to hold: upstream's truth tables, and changes on the
 //! way.
 
+mod administrators;
+#[path = "../cases/mod.rs"]
 mod cases;
+mod reading;
 
-use std::net::IpAddr;
-
-use cases::{Name, Probe, v4, v6};
-use client::Key;
+use cases::{Name, Probe, Written, name, network};
 use json::json;
-use policy::{
-    chain::Rule,
-    group::{Element, GroupName},
-    pod::Facts,
-    rule::{Allow, Peer, Ports},
-    tables::Tables,
-    traffic::{Direction, Family},
-    world::World,
-};
-
-/// Whether the tables let a first packet through.
-struct Kernel<'a>(&'a Tables);
-
-impl Kernel<'_> {
-    fn passes(&self, probe: &Probe, address: fn(Name) -> IpAddr) -> bool {
-        let (from, to) = (address(probe.from), address(probe.to));
-        from == to
-            || Direction::ALL.into_iter().all(|direction| {
-                let (own, other) = if direction == Direction::Ingress { (to, from) } else { (from, to) };
-                match self.0.isolated.get(&(direction, own)) {
-                    None => true,
-                    Some(chain) => self.decide(chain, probe, other, to).expect("the last rule decides"),
-                }
-            })
-    }
-
-    fn decide(&self, chain: &str, probe: &Probe, other: IpAddr, to: IpAddr) -> Option<bool> {
-        self.0.chains[chain].rules.iter().find_map(|rule| match rule {
-            Rule::Allow(allow) => self.matches(allow, probe, other, to).then_some(true),
-            Rule::Ask(name) => self.decide(name, probe, other, to),
-            Rule::Drop => Some(false),
-        })
-    }
-
-    fn holds(&self, group: &GroupName, element: Element) -> bool {
-        self.0.groups[&(group.clone(), Family::of(element.address))].elements.contains(&element)
-    }
-
-    fn matches(&self, allow: &Allow, probe: &Probe, other: IpAddr, to: IpAddr) -> bool {
-        let peer = match &allow.peer {
-            Peer::Anyone => true,
-            Peer::Pods(group) => self.holds(group, Element { address: other, port: None }),
-            Peer::Block { within, except } => within.contains(&other) && !except.iter().any(|e| e.contains(&other)),
-        };
-        let port = match &allow.ports {
-            Ports::Any => true,
-            Ports::Protocol(protocol) => *protocol == probe.protocol,
-            Ports::Numbers(protocol, ranges) => {
-                *protocol == probe.protocol && ranges.iter().any(|r| r.contains(&probe.port))
-            }
-            Ports::Named(protocol, group) => {
-                *protocol == probe.protocol && self.holds(group, Element { address: to, port: Some(probe.port) })
-            }
-        };
-        peer && port
-    }
-}
-
-fn check(world: &mut World, name: &str, only_v4: bool, expected: impl Fn(&Probe) -> bool) {
-    let tables = world.plan();
-    let families: &[fn(Name) -> IpAddr] = if only_v4 { &[v4] } else { &[v4, v6] };
-    for address in families {
-        let wrong: Vec<Probe> =
-            cases::probes().into_iter().filter(|p| Kernel(&tables).passes(p, *address) != expected(p)).collect();
-        assert!(wrong.is_empty(), "{name}: wrong for {} connections, such as {:?}", wrong.len(), wrong[0]);
-    }
-}
+use policy::{pod::Facts, tables::Tables};
+use reading::check;
 
 #[test]
 fn every_case_lets_through_what_upstream_does() {
     for case in cases::cases() {
-        check(&mut cases::world(&case.policies), case.name, case.only_v4, case.passes);
+        check(&mut cases::world(&case.policies), &case.name, case.only_v4, &case.passes);
     }
 }
 
@@ -88,27 +23,27 @@ fn a_way_through_all_cases_ends_where_each_begins() {
     let all = cases::cases();
     let mut world = cases::world(&[]);
     for (at, case) in all.iter().enumerate() {
-        for (namespace, name, spec) in &case.policies {
-            world.set_policy(&Key::new(*namespace, *name), Some(cases::read(namespace, name, spec)));
+        for (name, spec) in &case.policies {
+            world.set_policy(name, Some(cases::read(name, spec)));
         }
         // Policies of the case before stay only where this one has them too.
-        for key in world.policies() {
-            if !case.policies.iter().any(|(namespace, name, _)| key == Key::new(*namespace, *name)) {
-                world.set_policy(&key, None);
+        for known in world.policies() {
+            if !case.policies.iter().any(|(name, _)| known == *name) {
+                world.set_policy(&known, None);
             }
         }
         assert_eq!(world.plan(), cases::world(&case.policies).plan(), "case {at}: {}", case.name);
     }
-    for key in world.policies() {
-        world.set_policy(&key, None);
+    for known in world.policies() {
+        world.set_policy(&known, None);
     }
     assert_eq!(world.plan(), Tables::default(), "nothing is left");
 }
 
-fn only_from_y() -> Vec<(&'static str, &'static str, json::Value)> {
+fn only_from_y() -> Vec<Written> {
     let spec = json!({"podSelector": {"matchLabels": {"pod": "a"}},
         "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"ns": "y"}}, "podSelector": {"matchLabels": {"pod": "b"}}}]}]});
-    vec![("x", "only", spec)]
+    vec![network("x", "only", spec)]
 }
 
 #[test]
@@ -144,9 +79,10 @@ fn changes_are_the_elements_that_differ() {
     assert!(text.contains("{ 10.77.2.3 }") && text.contains("{ fd77::2:3 }"), "{text}");
     assert!(after.changes(&after).is_empty());
 
-    let mut spec = only_from_y().remove(0).2;
+    let mut spec = only_from_y().remove(0).1;
     spec["ingress"][0]["ports"] = json!([{"port": 80}]);
-    world.set_policy(&Key::new("x", "only"), Some(cases::read("x", "only", &spec)));
+    let only = name("x", "only");
+    world.set_policy(&only, Some(cases::read(&only, &spec)));
     let text = after.changes(&world.plan()).text();
     assert_eq!(text.lines().filter(|l| l.starts_with("flush chain")).count(), 2, "{text}");
     assert!(!text.contains("element") && !text.contains("set"), "the policy's own chains alone: {text}");

@@ -1,0 +1,83 @@
+//! A group that rules refer to, with the elements that it has now. Pure.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use crate::{
+    group::{Element, Group},
+    node::NodeFacts,
+    pod::{Facts, Labels},
+    tables::Members,
+    traffic::Family,
+};
+
+/// A Pod at one moment, as groups see it.
+pub struct Seen {
+    pub facts: Arc<Facts>,
+    /// The addresses that nobody else has.
+    pub addresses: Vec<IpAddr>,
+    pub namespace: Arc<Labels>,
+}
+
+#[derive(Debug)]
+pub struct Followed {
+    group: Group,
+    /// How many policies refer to it.
+    uses: usize,
+    members: [(Family, Arc<Members>); 2],
+}
+
+impl Followed {
+    pub fn new(group: Group) -> Self {
+        let empty = Arc::new(Members { has_ports: group.has_ports(), elements: BTreeSet::new() });
+        Followed { group, uses: 1, members: Family::ALL.map(|family| (family, empty.clone())) }
+    }
+
+    pub fn used(&mut self) {
+        self.uses += 1;
+    }
+
+    /// Whether nobody refers to it any more.
+    pub fn unused(&mut self) -> bool {
+        self.uses -= 1;
+        self.uses == 0
+    }
+
+    pub fn is_of_nodes(&self) -> bool {
+        matches!(self.group, Group::Nodes(_))
+    }
+
+    pub fn members(&self, family: Family) -> &Arc<Members> {
+        let found = self.members.iter().find(|(of, _)| *of == family);
+        &found.expect("both families are there").1
+    }
+
+    /// The elements that these Pods bring in.
+    pub fn elements(&self, pods: &[Option<Seen>]) -> BTreeSet<Element> {
+        let seen = pods.iter().flatten();
+        seen.flat_map(|seen| self.group.elements(&seen.facts, &seen.addresses, &seen.namespace)).collect()
+    }
+
+    pub fn change(&mut self, old: &BTreeSet<Element>, new: &BTreeSet<Element>) {
+        for (family, members) in &mut self.members {
+            let differ = |a: &BTreeSet<Element>, b: &BTreeSet<Element>| -> Vec<Element> {
+                a.difference(b).filter(|e| Family::of(e.address) == *family).copied().collect()
+            };
+            let (gone, come) = (differ(old, new), differ(new, old));
+            if gone.is_empty() && come.is_empty() {
+                continue;
+            }
+            let members = Arc::make_mut(members);
+            for element in &gone {
+                members.elements.remove(element);
+            }
+            members.elements.extend(come);
+        }
+    }
+
+    /// Takes over all nodes. Nodes may share an address, so no element goes with one of them.
+    pub fn set_nodes<'a>(&mut self, nodes: impl Iterator<Item = &'a NodeFacts>) {
+        let new: BTreeSet<Element> = nodes.flat_map(|node| self.group.elements_of_node(node)).collect();
+        let old = self.members.iter().flat_map(|(_, members)| members.elements.iter().copied()).collect();
+        self.change(&old, &new);
+    }
+}
