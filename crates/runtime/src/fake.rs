@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::{
-    container::{self, ContainerConfig},
+    container::{self, ContainerConfig, ContainerStatus},
     engine::{Credentials, Error, Result, Runtime},
 };
 
@@ -251,8 +251,8 @@ fn updated(held: LinuxContainerResources, told: LinuxContainerResources) -> Linu
     LinuxContainerResources { cpuset_cpus: or(cpus, held.cpuset_cpus), cpuset_mems: or(mems, held.cpuset_mems), ..base }
 }
 
-fn shown(mount: &container::Mount) -> Mount {
-    Mount {
+fn shown(mount: &container::Mount) -> container::Mount {
+    container::Mount {
         container_path: mount.container_path.clone(),
         readonly: mount.readonly,
         recursive_read_only: mount.recursive_read_only,
@@ -402,6 +402,7 @@ impl Runtime for Fake {
                 labels: config.labels,
                 annotations: config.annotations,
                 resources: Some(ContainerResources { linux: linux.resources, ..Default::default() }),
+                stop_signal: config.stop_signal,
                 ..Default::default()
             };
             status.set_state(ContainerState::ContainerCreated);

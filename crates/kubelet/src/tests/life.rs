@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use api::features::Feature;
 use futures::FutureExt;
 use json::{Value, json};
 use parking_lot::Mutex;
@@ -79,6 +80,25 @@ fn images_are_mounted_once_they_are_there() {
         world.delete_pod("p");
         until("the Pod is gone", || world.pod("p").is_none()).await;
         until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn a_status_shows_the_signal_that_ends_a_container_where_the_feature_is_on() {
+    let world = World::new();
+    let mut spec = one_container("Always");
+    spec["containers"][0]["lifecycle"] = json!({"stopSignal": "SIGRTMIN+3"});
+    world.make_pod("p", spec);
+    let usual = *world.features.lock();
+    *world.features.lock() = usual.with(Feature::ContainerStopSignals, true);
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        assert_eq!(container(&world)["stopSignal"], "SIGRTMIN+3");
+    });
+    *world.features.lock() = usual;
+    world.life(None, async || {
+        until("it is shown no longer", || container(&world)["stopSignal"].is_null()).await;
+        assert!(world.is_ready("p"));
     });
 }
 
