@@ -22,6 +22,7 @@ mod images;
 mod kubelet;
 mod local;
 pub mod node;
+mod oom;
 mod plugins;
 pub mod pod;
 mod server;
@@ -98,6 +99,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
         () = rotation::run(kubelet.clone()) => {}
         () = follow::run(kubelet.clone()) => {}
+        () = oom::watcher::run(kubelet.clone()) => {}
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
         () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
         () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
