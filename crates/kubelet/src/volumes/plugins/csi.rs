@@ -66,5 +66,5 @@ pub async fn mount(request: &Request<'_>, volume: Volume) -> Result<Mounted, Vol
         is_mounted: request.held.is_some(),
     };
     let (path, is_labelled) = means.csi.mount(&wish).await?;
-    Ok(Mounted { path, read_only, is_device, relabel: !read_only && !is_device && !is_labelled })
+    Ok(Mounted { path, read_only, is_device, relabel: !read_only && !is_device && !is_labelled, ..Mounted::default() })
 }

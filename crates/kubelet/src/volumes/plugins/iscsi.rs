@@ -143,6 +143,7 @@ pub(super) async fn mount(request: &Request<'_>, wish: Wish) -> Result<Mounted, 
         read_only: wish.read_only,
         is_device: wish.is_device,
         relabel: !wish.read_only && label.is_none(),
+        ..Mounted::default()
     };
     if !wish.is_device && means.mounter.is_mounted(&path) {
         return Ok(mounted);
@@ -234,7 +235,7 @@ esac
         let mut own = source();
         own["secretRef"] = json!({"name": "chap"});
         let mounted = world.mount(json!({"iscsi": own})).await.unwrap();
-        assert_eq!(mounted, Mounted { path: world.path(NAME), read_only: false, is_device: false, relabel: true });
+        assert_eq!(mounted, Mounted { path: world.path(NAME), relabel: true, ..Mounted::default() });
         let (device, path) = (device(&world), world.path(NAME));
         world.mounts.bind(&path, &path).unwrap();
         let expected = [format!("mkfs.xfs {device}"), format!("mount -t xfs -o defaults {device} {}", path.display())];
