@@ -133,10 +133,7 @@ impl Wish {
 pub(super) async fn mount(request: &Request<'_>, wish: Wish) -> Result<Mounted, VolumeError> {
     let (volume, means) = (&request.volume.name, request.means);
     let path = request.folder.volume(NAME, volume);
-    let label = match wish.is_device {
-        true => Ok(None),
-        false => means.labels.mount(request.pod, volume, &wish.access_modes),
-    };
+    let label = means.labels.mount(request.pod, volume, &wish.access_modes);
     let label = label.map_err(|why| wish.failed("MountVolume.MountDevice", why))?;
     let mounted = Mounted {
         path: path.clone(),
