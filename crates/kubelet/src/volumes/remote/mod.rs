@@ -2,6 +2,7 @@
 //! of mounts. The sorts themselves are in `plugins`.
 
 pub mod disk;
+pub mod hold;
 pub mod iscsi;
 pub mod programs;
 #[cfg(test)]
