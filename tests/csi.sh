@@ -153,16 +153,19 @@ says 1 mounts "kubernetes.io~csi/v/mount" || fail "it is mounted once"
 k delete pod own --wait --timeout=60s >/dev/null
 [ -z "$(ls "$WORK/volumes" | grep '^csi-' || true)" ] || fail "it is gone"
 
-step "a block volume is a device of the container"
+step "a block volume is a device of the container, kept open meanwhile"
+held() { losetup --noheadings --output BACK-FILE | grep -c "$ROOT/pods/.*/devices/v" || true; }
 volume disk Block
-pod block "echo on the device > /dev/mine; head -c 14 /dev/mine; $FOREVER" "$(claim disk)" \
+pod block "echo on the device > /dev/mine; sync; head -c 14 /dev/mine; $FOREVER" "$(claim disk)" \
     "volumeDevices: [{name: v, devicePath: /dev/mine}]"
 until_true 60 attached block
 until_true 30 has "on the device" k logs block
 until_true 30 has "on the device" head -c 13 "$WORK/volumes/vol-disk.img"
+says 1 held || fail "nothing keeps the device open"
 k delete pod block --wait --timeout=60s >/dev/null
 until_true 30 called "Unstage vol-disk"
 [ -z "$(losetup --noheadings --associated "$WORK/volumes/vol-disk.img")" ] || fail "the loop device is given back"
+says 0 held || fail "the device is still kept open"
 
 step "a local PersistentVolume is a device as well"
 truncate -s 1M "$WORK/local.img"
@@ -189,6 +192,7 @@ pod loop "echo local device > /dev/mine" "$(claim loop)" "volumeDevices: [{name:
 until_true 60 says Succeeded phase loop
 has "local device" head -c 12 "$LOOP"
 k delete pod loop --wait >/dev/null
+says 0 held || fail "the local device is still kept open"
 losetup --detach "$LOOP"
 
 step "what the driver refuses, the Pod says; a Pod stays until its volume is given back"

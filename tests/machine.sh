@@ -180,4 +180,9 @@ step "a kubelet that begins anew takes nothing from anybody"
 kill -9 "$(cat $DATA/skiff.pid)"
 begin
 is "$(of small container cpuset.cpus cpuset.mems) $(of large container cpuset.cpus cpuset.mems) $(of burst container cpuset.cpus)" "1 0 2-3 1 0" "processors and memory"
+
+step "a process is killed because the machine has no memory"
+echo f >/proc/sysrq-trigger
+until_true 30 has "System OOM encountered, victim process: " kubectl get events --field-selector reason=SystemOOM,involvedObject.name=one -o jsonpath='{.items[*].message}'
+has 'container_oom_events_total{container="",id="/",image="",name="",namespace="",pod=""} 1' kubectl get --raw /api/v1/nodes/one/proxy/metrics/cadvisor || fail "counts of missing memory"
 VM

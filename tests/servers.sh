@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Volumes on servers: the kernel's NFS server and its iSCSI target in a virtual machine, and in it a node with Debian's mount.nfs,
-# iscsid and udev, which make a disk of what the target offers.
+# iscsid and udev, which make a disk of what the target offers, and multipathd, which makes one of two ways to it.
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${SKIFF:?}" "${KUBECTL:?}"
@@ -18,15 +18,18 @@ if [ ! -d "$vm_cache/servers" ]; then
         awk '/^Inst/ {print $2}' | grep -vE 'perl|python|dpkg|debconf|usrmerge|adduser|passwd|^tar$|init-system|gcc-12-base') || true
     vm_unpack "$vm_cache/servers" ${packages:-nfs-kernel-server open-iscsi} || skip
 fi
+if [ ! -d "$vm_cache/multipath" ]; then
+    vm_unpack "$vm_cache/multipath" multipath-tools dmsetup libdevmapper1.02.1 libaio1 liburcu8 libjson-c5 || skip
+fi
 vm_root=$(mktemp -d)
 trap vm_end EXIT
-cp -a "$vm_cache/servers/." "$vm_root/"
+cp -a "$vm_cache/servers/." "$vm_cache/multipath/." "$vm_root/"
 rm -rf "$vm_root"/usr/share/{doc,man,locale,zoneinfo}
 vm_program ip nft containerd containerd-shim-runc-v2 ctr runc || skip
 vm_file "$SKIFF" /usr/local/bin/skiff
 vm_file "$KUBECTL" /usr/local/bin/kubectl
 
-VM_MEMORY=2560 VM_MODULES='fs/(nfs|nfsd|lockd|nfs_common|configfs|fscache|netfs)|net/sunrpc|drivers/(scsi|target)' vm_run 500 <<'VM'
+VM_MEMORY=2560 VM_MODULES='fs/(nfs|nfsd|lockd|nfs_common|configfs|fscache|netfs)|net/sunrpc|drivers/(scsi|target|md/dm-)' vm_run 600 <<'VM'
 set -eu
 step() { echo "  - $* ($(cut -d. -f1 /proc/uptime) s)"; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -49,6 +52,7 @@ mkdir /etc/target
 modprobe -a dummy nfs nfsv4 nfsd target_core_mod target_core_file iscsi_target_mod iscsi_tcp sd_mod
 ip link set dummy0 name eth0 up
 ip addr add 192.168.7.1/24 dev eth0
+ip addr add 192.168.7.2/24 dev eth0
 ip route add default dev eth0
 
 step "an NFS server"
@@ -73,9 +77,10 @@ DISK=$CONFIG/core/fileio_0/disk
 TARGET=iqn.2026-01.test:one
 GROUP=$CONFIG/iscsi/$TARGET/tpgt_1
 mkdir -p $DISK
+echo 0123456789abcdef >$DISK/wwn/vpd_unit_serial
 echo "fd_dev_name=/srv/disk,fd_dev_size=67108864" >$DISK/control
 echo 1 >$DISK/enable
-mkdir -p $GROUP $GROUP/np/192.168.7.1:3260 $GROUP/lun/lun_0
+mkdir -p $GROUP $GROUP/np/192.168.7.1:3260 $GROUP/np/192.168.7.2:3260 $GROUP/lun/lun_0
 ln -s $DISK $GROUP/lun/lun_0/disk
 for setting in generate_node_acls=1 demo_mode_write_protect=0 authentication=1; do echo "${setting#*=}" >$GROUP/attrib/"${setting%=*}"; done
 echo -n me >$GROUP/auth/userid
@@ -170,6 +175,26 @@ until_true 90 has "iscsi: failed to attach disk" told
 ! told | grep not-the-secret || fail "the secret is in an event"
 kubectl delete pod stranger --timeout=60s >/dev/null
 none sessions || fail "a session is left"
+
+step "a disk with two ways to it is one device, which goes on with one of them"
+modprobe -a dm-mod dm-multipath dm-service-time dm-round-robin
+printf 'defaults {\n find_multipaths yes\n user_friendly_names yes\n}\n' >/etc/multipath.conf
+multipathd
+{
+    volume ways "$(echo "$ISCSI" | sed "s/iscsi: {/iscsi: {portals: ['192.168.7.2'], /"), namespace: default}}"
+    pod ways 'cat /v/text' "$(claim ways)"
+} | kubectl apply -f - >/dev/null
+kubectl wait --for=condition=Ready pod ways --timeout=120s >/dev/null
+until_true 30 has kept kubectl logs ways
+grep -q '/mpatha .*volumes/kubernetes.io~iscsi/v ext4' /proc/mounts || { grep iscsi/v /proc/mounts; multipath -ll; fail "the device over both ways"; }
+[ "$(iscsiadm -m session | grep -c $TARGET)" = 2 ] || fail "a session with each portal"
+iscsiadm -m node -p 192.168.7.1 -T $TARGET --logout >/dev/null
+kubectl exec ways -- sh -c 'echo more >>/v/text; sync; cat /v/text' >/tmp/text
+grep -q more /tmp/text || { cat /tmp/text; fail "the other way"; }
+kubectl delete pod ways --timeout=60s >/dev/null
+until_true 30 none sessions
+maps() { dmsetup ls --target multipath | grep -v '^No devices'; }
+none maps || fail "the device is left"
 
 step "a Pod leaves although its server has gone"
 rpc.nfsd 0

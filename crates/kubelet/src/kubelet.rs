@@ -29,6 +29,7 @@ use crate::{
     images::Images,
     local::LocalVolumes,
     node::{capacity, cgroup::Cgroups, huge_pages, machine::Machine, reserved},
+    oom::counts::Counts,
     pod::{
         desired::DesiredPod,
         probes::counts::ProbeCounts,
@@ -57,6 +58,8 @@ use crate::{
 };
 
 const SYS: &str = "/sys/devices/system";
+/// Where the kernel writes what it has to say.
+pub const KERNEL_LOG: &str = "/dev/kmsg";
 
 /// The machine below a kubelet.
 pub struct Host {
@@ -72,6 +75,8 @@ pub struct Host {
     pub plugins: bool,
     /// logind tells when the machine is about to end.
     pub logind: Option<logind::Place>,
+    /// The kernel tells there when memory runs out.
+    pub kernel_log: Option<PathBuf>,
 }
 
 impl Host {
@@ -87,6 +92,7 @@ impl Host {
             sys: PathBuf::from(SYS),
             plugins: true,
             logind: Some(logind::Place::of_this_machine()),
+            kernel_log: Some(PathBuf::from(KERNEL_LOG)),
         }
     }
 
@@ -101,6 +107,7 @@ impl Host {
             sys: PathBuf::from(SYS),
             plugins: false,
             logind: None,
+            kernel_log: None,
         }
     }
 }
@@ -136,6 +143,8 @@ pub struct Kubelet {
     pub sharing: Option<Sharing>,
     /// The figures of its work.
     pub figures: Arc<Figures>,
+    /// How often memory ran out, by cgroups.
+    pub ooms: Counts,
     /// The answers to its probes, counted.
     pub probe_counts: ProbeCounts,
     /// The spans of its work.
@@ -199,6 +208,7 @@ impl Kubelet {
             volume_usages: VolumeUsages::default(),
             sharing: config.sharing.as_ref().map(|of| Sharing::new(of, &config.node_name, caches.of())),
             figures,
+            ooms: Counts::default(),
             probe_counts: ProbeCounts::default(),
             traces: Traces::new(config.settings.tracing.as_ref(), &config.node_name)?,
             pressures,

@@ -22,6 +22,7 @@ mod images;
 mod kubelet;
 mod local;
 pub mod node;
+mod oom;
 mod plugins;
 pub mod pod;
 mod server;
@@ -98,6 +99,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
         () = rotation::run(kubelet.clone()) => {}
         () = follow::run(kubelet.clone()) => {}
+        () = oom::watcher::run(kubelet.clone()) => {}
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
         () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
         () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
@@ -164,9 +166,10 @@ pub fn remove_cgroups(cgroup_root: &str) {
     cgroup::Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), cgroup_root).remove_all();
 }
 
-/// Undoes what is left of a kubelet that will not come back: mounts and files below its folder, and its cgroups. The
+/// Undoes what is left of a kubelet that will not come back: devices that are kept open, mounts and files below its folder, and its cgroups. The
 /// engine has to be stopped before, or its containers keep both alive.
 pub fn remove_traces(root_dir: &std::path::Path, cgroup_root: &str) -> std::io::Result<()> {
+    volumes::remote::hold::release_below(root_dir)?;
     runtime::containerd::unmount_below(&[root_dir]);
     remove_cgroups(cgroup_root);
     files::remove(root_dir)

@@ -12,7 +12,7 @@ use tonic::{codegen::http::uri::PathAndQuery, service::interceptor::InterceptedS
 use tonic_prost::ProstCodec;
 
 use crate::{
-    container::{ContainerConfig, CreateContainerRequest},
+    container::{ContainerConfig, ContainerStatus, ContainerStatusResponse, CreateContainerRequest},
     engine::{Credentials, Error, Result, Runtime},
     events, grpc,
     traces::{self, Carry},
@@ -71,6 +71,19 @@ impl Cri {
                 message: "context deadline exceeded".to_owned(),
             }),
         }
+    }
+
+    /// A call whose messages are newer than those that the crate of CRI knows.
+    async fn unary<Q: prost::Message + 'static, A: prost::Message + Default + 'static>(
+        &self,
+        path: &'static str,
+        request: Q,
+    ) -> std::result::Result<tonic::Response<A>, tonic::Status> {
+        let carry: Carry = traces::carry;
+        let mut client = tonic::client::Grpc::new(InterceptedService::new(self.channel.clone(), carry));
+        client.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
+        let codec = ProstCodec::<Q, A>::default();
+        client.unary(tonic::Request::new(request), PathAndQuery::from_static(path), codec).await
     }
 
     fn error(&self, status: tonic::Status) -> Error {
@@ -157,14 +170,7 @@ impl Runtime for Cri {
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        let call = async {
-            let carry: Carry = traces::carry;
-            let mut client = tonic::client::Grpc::new(InterceptedService::new(self.channel.clone(), carry));
-            client.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
-            let codec = ProstCodec::<CreateContainerRequest, CreateContainerResponse>::default();
-            let path = PathAndQuery::from_static("/runtime.v1.RuntimeService/CreateContainer");
-            client.unary(tonic::Request::new(request), path, codec).await
-        };
+        let call = self.unary::<_, CreateContainerResponse>("/runtime.v1.RuntimeService/CreateContainer", request);
         Ok(self.call("runtime.v1.RuntimeService/CreateContainer", LONG_CALL, call).await?.container_id)
     }
 
@@ -191,9 +197,8 @@ impl Runtime for Cri {
 
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let response = self
-            .call("runtime.v1.RuntimeService/ContainerStatus", CALL, self.runtime().container_status(request))
-            .await?;
+        let call = self.unary::<_, ContainerStatusResponse>("/runtime.v1.RuntimeService/ContainerStatus", request);
+        let response = self.call("runtime.v1.RuntimeService/ContainerStatus", CALL, call).await?;
         response.status.ok_or(Error::Incomplete { call: "ContainerStatus", field: "status" })
     }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{
-    AttachRequest, Container, ContainerFilter, ContainerStats, ContainerStatus, ExecRequest, ExecSyncResponse,
-    FilesystemUsage, Image, LinuxContainerResources, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxStatus,
-    PortForwardRequest, StatusResponse, VersionResponse,
+    AttachRequest, Container, ContainerFilter, ContainerStats, ExecRequest, ExecSyncResponse, FilesystemUsage, Image,
+    LinuxContainerResources, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxStatus, PortForwardRequest,
+    StatusResponse, VersionResponse,
 };
 
-use crate::container::ContainerConfig;
+use crate::container::{ContainerConfig, ContainerStatus};
 
 /// Why a call to the engine failed.
 #[derive(Debug, Clone, thiserror::Error)]

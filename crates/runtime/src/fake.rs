@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::{
-    container::{self, ContainerConfig},
+    container::{self, ContainerConfig, ContainerStatus},
     engine::{Credentials, Error, Result, Runtime},
 };
 
@@ -43,10 +43,9 @@ struct State {
     exec: ExecSyncResponse,
     /// The bytes of memory that containers use, by name.
     uses: BTreeMap<String, u64>,
-    /// The CDI devices of each container that was made, by its id.
-    devices: BTreeMap<String, Vec<String>>,
-    /// The mounts of each container that was made, by its id.
-    mounts: BTreeMap<String, Vec<container::Mount>>,
+    /// The configuration of each sandbox and each container that was made, by its id.
+    of_sandboxes: BTreeMap<String, PodSandboxConfig>,
+    of_containers: BTreeMap<String, ContainerConfig>,
     /// The abilities of its handlers, by their names.
     handlers: BTreeMap<String, RuntimeHandlerFeatures>,
     /// It can leave a container without the groups of its image.
@@ -104,26 +103,31 @@ impl Fake {
 
     /// The resources that the newest container of that name may take.
     pub fn resources(&self, name: &str) -> Option<LinuxContainerResources> {
+        newest(&self.state.lock(), name)?.resources.as_ref()?.linux.clone()
+    }
+
+    /// The configuration that the newest container of that name was made from.
+    pub fn container(&self, name: &str) -> Option<ContainerConfig> {
         let state = self.state.lock();
-        let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
-        named.max_by_key(|c| &c.id)?.resources.as_ref()?.linux.clone()
+        state.of_containers.get(&newest(&state, name)?.id).cloned()
     }
 
     /// The CDI devices that the newest container of that name was made with.
     pub fn cdi_devices(&self, name: &str) -> Vec<String> {
-        self.of_newest(name, |state| &state.devices)
-    }
-
-    fn of_newest<T: Clone>(&self, name: &str, lists: impl Fn(&State) -> &BTreeMap<String, Vec<T>>) -> Vec<T> {
-        let state = self.state.lock();
-        let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
-        let newest = named.max_by_key(|c| &c.id);
-        newest.and_then(|c| lists(&state).get(&c.id)).cloned().unwrap_or_default()
+        let devices = self.container(name).map(|config| config.cdi_devices);
+        devices.into_iter().flatten().map(|device| device.name).collect()
     }
 
     /// The mounts that the newest container of that name was made with.
     pub fn mounts(&self, name: &str) -> Vec<container::Mount> {
-        self.of_newest(name, |state| &state.mounts)
+        self.container(name).map(|config| config.mounts).unwrap_or_default()
+    }
+
+    /// The configuration that the newest sandbox of the Pod of that name was made from.
+    pub fn sandbox(&self, pod: &str) -> Option<PodSandboxConfig> {
+        let state = self.state.lock();
+        let is_of = |config: &&PodSandboxConfig| config.metadata.as_ref().is_some_and(|m| m.name == pod);
+        state.of_sandboxes.values().rfind(is_of).cloned()
     }
 
     /// From now on it has a handler of that name that can do this.
@@ -181,9 +185,7 @@ impl Fake {
 
     /// An event about the newest container of that name.
     pub fn speak_of(&self, name: &str) {
-        let state = self.state.lock();
-        let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
-        if let Some(container) = named.max_by_key(|c| &c.id) {
+        if let Some(container) = newest(&self.state.lock(), name) {
             // Nobody listening is fine.
             let _ = self.events.send(container.id.clone());
         }
@@ -231,6 +233,12 @@ fn name_of(container: &ContainerStatus) -> String {
     container.metadata.as_ref().map(|m| m.name.clone()).unwrap_or_default()
 }
 
+/// Of the containers of that name the one that was made last.
+fn newest<'a>(state: &'a State, name: &str) -> Option<&'a ContainerStatus> {
+    let named = state.containers.values().map(|(_, c)| c).filter(|c| name_of(c) == name);
+    named.max_by_key(|c| &c.id)
+}
+
 fn nanos() -> i64 {
     i64::try_from(clock::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
@@ -251,8 +259,8 @@ fn updated(held: LinuxContainerResources, told: LinuxContainerResources) -> Linu
     LinuxContainerResources { cpuset_cpus: or(cpus, held.cpuset_cpus), cpuset_mems: or(mems, held.cpuset_mems), ..base }
 }
 
-fn shown(mount: &container::Mount) -> Mount {
-    Mount {
+fn shown(mount: &container::Mount) -> container::Mount {
+    container::Mount {
         container_path: mount.container_path.clone(),
         readonly: mount.readonly,
         recursive_read_only: mount.recursive_read_only,
@@ -310,6 +318,7 @@ impl Runtime for Fake {
                 return Err(reserved(&metadata.name));
             }
             let id = format!("s{:04}", state.serial);
+            state.of_sandboxes.insert(id.clone(), config.clone());
             let mut status = PodSandboxStatus {
                 id: id.clone(),
                 metadata: Some(metadata),
@@ -383,7 +392,7 @@ impl Runtime for Fake {
                 return Err(reserved(&metadata.name));
             }
             let id = format!("c{:04}", state.serial);
-            state.devices.insert(id.clone(), config.cdi_devices.into_iter().map(|device| device.name).collect());
+            state.of_containers.insert(id.clone(), config.clone());
             let linux = config.linux.unwrap_or_default();
             let groups = linux.security_context.as_ref().map(|context| context.supplemental_groups.clone());
             let mut status = ContainerStatus {
@@ -402,10 +411,10 @@ impl Runtime for Fake {
                 labels: config.labels,
                 annotations: config.annotations,
                 resources: Some(ContainerResources { linux: linux.resources, ..Default::default() }),
+                stop_signal: config.stop_signal,
                 ..Default::default()
             };
             status.set_state(ContainerState::ContainerCreated);
-            state.mounts.insert(id.clone(), config.mounts);
             state.containers.insert(id.clone(), (sandbox.to_owned(), status));
             Ok(id)
         })

@@ -25,7 +25,9 @@ fn missing() -> Option<&'static str> {
 
 fn sandbox_config(logs: &Path) -> PodSandboxConfig {
     let namespaces = NamespaceOption { network: NamespaceMode::Node as i32, ..Default::default() };
-    let security = LinuxSandboxSecurityContext { namespace_options: Some(namespaces), ..Default::default() };
+    let [run_as_user, run_as_group] = [1234, 5678].map(|value| Some(Int64Value { value }));
+    let namespace_options = Some(namespaces);
+    let security = LinuxSandboxSecurityContext { namespace_options, run_as_user, run_as_group, ..Default::default() };
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: "p".into(),
@@ -66,6 +68,11 @@ async fn a_pod_comes_and_goes_without_a_trace() {
 
     let sandbox_config = sandbox_config(folder.path());
     let sandbox = cri.run_sandbox(sandbox_config.clone(), "").await.unwrap();
+    let task = folder.path().join("state/io.containerd.runtime.v2.task/k8s.io").join(&sandbox);
+    let pid = std::fs::read_to_string(task.join("init.pid")).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let ids = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()).unwrap();
+    assert_eq!((ids("Uid:"), ids("Gid:")), ("1234", "5678"), "the program that holds a sandbox needs nobody's rights");
     let script = "echo hello; trap 'exit 3' TERM; while :; do sleep 0.1; done";
     let id = cri.create_container(&sandbox, container_config(script), sandbox_config).await.unwrap();
     cri.start_container(&id).await.unwrap();

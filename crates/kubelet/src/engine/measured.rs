@@ -5,11 +5,14 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{
-    AttachRequest, Container, ContainerFilter, ContainerStats, ContainerStatus, ExecRequest, ExecSyncResponse,
-    FilesystemUsage, Image, LinuxContainerResources, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxStatus,
-    PortForwardRequest, StatusResponse, VersionResponse,
+    AttachRequest, Container, ContainerFilter, ContainerStats, ExecRequest, ExecSyncResponse, FilesystemUsage, Image,
+    LinuxContainerResources, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxStatus, PortForwardRequest,
+    StatusResponse, VersionResponse,
 };
-use runtime::{Credentials, Result, Runtime, container::ContainerConfig};
+use runtime::{
+    Credentials, Result, Runtime,
+    container::{ContainerConfig, ContainerStatus},
+};
 
 use crate::counted::Figures;
 

@@ -22,9 +22,9 @@ use crate::{
         restart,
         running::{ContainerRun, RunningPod},
         spec::{
-            hardening, mounts, names,
+            hardening, linux, mounts, names,
             render::{self, SandboxSetting},
-            resources,
+            resources, security,
         },
     },
     users::held,
@@ -195,6 +195,7 @@ impl Round<'_> {
 
     pub fn sandbox_config(&self, attempt: u32) -> PodSandboxConfig {
         let (config, desired) = (&self.kubelet.config, self.desired);
+        let is_unbounded = self.kubelet.affinity.frees_quota_of_pod(desired.uid());
         let host = names::parse_resolv_conf(&fs::read_to_string(&config.resolv_conf).unwrap_or_default());
         let setting = SandboxSetting {
             attempt,
@@ -202,6 +203,8 @@ impl Round<'_> {
             log_dir: config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).display().to_string(),
             dns: names::dns(desired, &config.cluster_dns, &config.cluster_domain, &host),
             cluster_domain: config.cluster_domain.clone(),
+            groups: security::groups(desired, self.memory.life.volumes()),
+            amounts: linux::of_sandbox(desired.spec(), &self.kubelet.ground(), is_unbounded),
             users: self.kubelet.users.held(desired.uid()).filter(|_| held::wants(desired.spec())),
         };
         render::sandbox(desired, &setting)

@@ -126,6 +126,7 @@ pub fn running(desired: &DesiredPod, text: &str) -> RunningPod {
             finished_at: (!up).then(now),
             created_at: i64::try_from(index).unwrap(),
             user: None,
+            stop_signal: None,
             read_only_below: Default::default(),
             limits: desired.container(name).map(|c| Limits::wanted(desired.spec(), c)),
         };

@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use api::features::Feature;
 use clock::Timestamp;
-use k8s_cri::v1::{
-    ContainerFilter, ContainerState, ContainerStatus, PodSandboxFilter, PodSandboxState, PodSandboxStatus,
-};
+use k8s_cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState, PodSandboxStatus};
 use k8s_openapi::api::core::v1::LinuxContainerUser;
-use runtime::Result;
+use runtime::{
+    Result,
+    container::{ContainerStatus, signal_name},
+};
 
 use crate::{
     config::Config,
@@ -46,6 +48,8 @@ pub struct ContainerRun {
     pub limits: Option<Limits>,
     /// The user and the groups of its first process, as far as the engine tells.
     pub user: Option<LinuxContainerUser>,
+    /// The name of the signal that ends it, as far as the engine tells.
+    pub stop_signal: Option<String>,
     /// Where it sees mounts that are read-only with all that is mounted below them.
     pub read_only_below: BTreeSet<String>,
 }
@@ -114,6 +118,7 @@ fn ran(status: ContainerStatus, sandbox: String) -> ContainerRun {
             gid: user.gid,
             supplemental_groups: Some(user.supplemental_groups).filter(|groups| !groups.is_empty()),
         }),
+        stop_signal: signal_name(status.stop_signal),
         read_only_below: status
             .mounts
             .into_iter()
@@ -155,6 +160,7 @@ pub async fn observe(config: &Config, uid: &str) -> Result<RunningPod> {
     let engine = &*config.runtime;
     let labels = std::collections::HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
     let mut found = RunningPod::default();
+    let tells_signals = config.features.enabled(Feature::ContainerStopSignals);
     let filter = PodSandboxFilter { label_selector: labels.clone(), ..Default::default() };
     for listed in engine.sandboxes(Some(filter)).await? {
         match engine.sandbox_status(&listed.id).await {
@@ -165,7 +171,11 @@ pub async fn observe(config: &Config, uid: &str) -> Result<RunningPod> {
     }
     for listed in engine.containers(Some(ContainerFilter { label_selector: labels, ..Default::default() })).await? {
         match engine.container_status(&listed.id).await {
-            Ok(status) => found.containers.push(ran(status, listed.pod_sandbox_id)),
+            Ok(status) => {
+                let one = ran(status, listed.pod_sandbox_id);
+                let stop_signal = one.stop_signal.filter(|_| tells_signals);
+                found.containers.push(ContainerRun { stop_signal, ..one });
+            }
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }

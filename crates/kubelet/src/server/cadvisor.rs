@@ -29,6 +29,8 @@ struct Counted {
     namespace: String,
     pod: String,
     started: Option<i64>,
+    /// How often it ran out of memory.
+    ooms: u64,
     counters: Counters,
     network: BTreeMap<String, Carried>,
 }
@@ -44,6 +46,7 @@ pub async fn answer(kubelet: &Kubelet) -> Answer {
     for pod in kubelet.pods.all().into_iter().filter(|pod| !pod.is_over() && !pod.is_refused) {
         all.extend(of_pod(cgroups, &pod.desired(), &containers, &sandboxes));
     }
+    all.iter_mut().for_each(|one| one.ooms = kubelet.ooms.of(&one.id));
     if !kubelet.config.features.enabled(Feature::KubeletPSI) {
         all.iter_mut().for_each(|one| one.counters.stalls = Stalls::default());
     }
@@ -107,7 +110,7 @@ const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
 /// Name, sort, help, and what it is; the labels that stand beside those of all are in the name.
-const METRICS: [(&str, &str, &str, Read); 32] = [
+const METRICS: [(&str, &str, &str, Read); 33] = [
     ("container_cpu_cfs_periods_total", COUNTER, "Number of elapsed enforcement period intervals.", |c| {
         plain(c.periods)
     }),
@@ -146,6 +149,7 @@ const METRICS: [(&str, &str, &str, Read); 32] = [
         |c| plain(c.memory),
     ),
     ("container_memory_working_set_bytes", GAUGE, "Current working set in bytes.", |c| plain(c.working_set)),
+    ("container_oom_events_total", COUNTER, "Count of out of memory events observed for the container", |_| None),
     (
         "container_pressure_cpu_stalled_seconds_total",
         COUNTER,
@@ -230,6 +234,7 @@ fn render(all: &[Counted], machine: &Machine, failed: bool, millis: i64) -> Stri
         let more: &[(&str, &str)] = if name == "container_cpu_usage_seconds_total" { &[("cpu", "total")] } else { &[] };
         let value = |one: &Counted| match name {
             "container_last_seen" => Some((millis / 1000) as f64),
+            "container_oom_events_total" => plain(Some(one.ooms)),
             "container_start_time_seconds" => one.started.map(|nanos| (nanos / 1_000_000_000) as f64),
             _ => read(&one.counters),
         };
@@ -290,6 +295,7 @@ mod tests {
             namespace: "n".into(),
             pod: "p".into(),
             started: Some(3_000_000_000),
+            ooms: 4,
             counters,
             network: [("eth0".to_owned(), carried)].into(),
         };
@@ -302,6 +308,7 @@ mod tests {
             format!("container_cpu_usage_seconds_total{{container=\"c\",cpu=\"total\",{of},{end} 1.5 5000"),
             format!("container_memory_working_set_bytes{{container=\"c\",{of},{end} 7 5000"),
             format!("container_pressure_memory_waiting_seconds_total{{container=\"c\",{of},{end} 2.5 5000"),
+            format!("container_oom_events_total{{container=\"c\",{of},{end} 4 5000"),
             format!("container_spec_memory_limit_bytes{{container=\"c\",{of},{end} 0 5000"),
             format!("container_start_time_seconds{{container=\"c\",{of},{end} 3 5000"),
             format!(

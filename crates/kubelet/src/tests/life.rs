@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use api::features::Feature;
 use futures::FutureExt;
 use json::{Value, json};
 use parking_lot::Mutex;
@@ -79,6 +80,68 @@ fn images_are_mounted_once_they_are_there() {
         world.delete_pod("p");
         until("the Pod is gone", || world.pod("p").is_none()).await;
         until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn a_sandbox_and_its_containers_have_the_users_and_groups_of_their_pod_and_its_volumes() {
+    let world = World::new();
+    let volume = json!({
+        "metadata": {"name": "pv", "annotations": {"pv.beta.kubernetes.io/gid": "7000"}},
+        "spec": {"hostPath": {"path": world.manifests()}, "claimRef": {"namespace": "d", "name": "c", "uid": "c-1"}},
+    });
+    world.api.put("/api/v1/persistentvolumes/pv", volume);
+    let claim = json!({"metadata": {"name": "c", "namespace": "d", "uid": "c-1"}, "spec": {"volumeName": "pv"},
+        "status": {"phase": "Bound"}});
+    world.api.put("/api/v1/namespaces/d/persistentvolumeclaims/c", claim);
+    let mut spec = one_container("Always");
+    spec["securityContext"] = json!({"runAsUser": 5, "runAsGroup": 6, "fsGroup": 7, "supplementalGroups": [8]});
+    spec["overhead"] = json!({"cpu": "250m"});
+    spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    world.make_pod("p", spec);
+    let check = || {
+        let sandbox = world.engine.sandbox("p").unwrap().linux.unwrap();
+        assert_eq!((sandbox.resources.unwrap().cpu_shares, sandbox.overhead.unwrap().cpu_shares), (2, 256));
+        let of_sandbox = sandbox.security_context.unwrap();
+        let of_container = world.engine.container("m").unwrap().linux.unwrap().security_context.unwrap();
+        let value = |number: Option<runtime::cri_api::Int64Value>| number.map(|n| n.value);
+        let expected = (Some(5), Some(6), vec![7, 7000, 8]);
+        for got in [
+            (value(of_sandbox.run_as_user), value(of_sandbox.run_as_group), of_sandbox.supplemental_groups),
+            (value(of_container.run_as_user), value(of_container.run_as_group), of_container.supplemental_groups),
+        ] {
+            assert_eq!(got, expected);
+        }
+    };
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        check();
+    });
+    // The next kubelet knows the group from its record.
+    world.life(None, async || {
+        let starts = world.asked("start m");
+        world.engine.exit("m", 1);
+        until("it runs again", || world.asked("start m") > starts).await;
+        check();
+    });
+}
+
+#[test]
+fn a_status_shows_the_signal_that_ends_a_container_where_the_feature_is_on() {
+    let world = World::new();
+    let mut spec = one_container("Always");
+    spec["containers"][0]["lifecycle"] = json!({"stopSignal": "SIGRTMIN+3"});
+    world.make_pod("p", spec);
+    let usual = *world.features.lock();
+    *world.features.lock() = usual.with(Feature::ContainerStopSignals, true);
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        assert_eq!(container(&world)["stopSignal"], "SIGRTMIN+3");
+    });
+    *world.features.lock() = usual;
+    world.life(None, async || {
+        until("it is shown no longer", || container(&world)["stopSignal"].is_null()).await;
+        assert!(world.is_ready("p"));
     });
 }
 

@@ -15,6 +15,7 @@ mod huge_pages;
 mod killed;
 mod life;
 mod logind;
+mod oom;
 pub mod plugin;
 mod resize;
 mod room;

@@ -93,6 +93,8 @@ pub struct World {
     pub network: Mutex<Option<crate::Gate>>,
     /// Where the next kubelet looks for logind.
     pub logind: Mutex<Option<Place>>,
+    /// The kernel's log, as the next kubelet finds it.
+    pub kernel_log: Mutex<Option<PathBuf>>,
     /// Where the kubelet sends its spans.
     pub tracing: Mutex<Option<spans::config::Config>>,
     gate: Gate,
@@ -135,6 +137,7 @@ impl World {
             machine: None,
             network: Mutex::default(),
             logind: Mutex::default(),
+            kernel_log: Mutex::default(),
             tracing: Mutex::default(),
             gate,
             now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
@@ -274,6 +277,7 @@ impl World {
                 mounter: self.mounts.clone(),
                 plugins: true,
                 logind: self.logind.lock().clone(),
+                kernel_log: self.kernel_log.lock().clone(),
             };
             let ended = tokio::select! {
                 ended = crate::run_on(host, config, client::Caches::new(client)) => panic!("the kubelet ended: {ended:?}"),

@@ -128,7 +128,7 @@ pub async fn fill(request: &Request<'_>, plugin: &str, files: Files, in_memory: 
         folder.set_mode(modes::SEEN_FOLDER).map_err(file_error(&path))?;
         atomic::hand_over(&folder, group).map_err(file_error(&path))?;
         atomic::write(&path, &files, group)?;
-        Ok(Mounted { path, read_only: true, is_device: false, relabel: true })
+        Ok(Mounted { path, read_only: true, relabel: true, ..Mounted::default() })
     })
     .await
 }

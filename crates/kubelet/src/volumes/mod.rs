@@ -67,7 +67,7 @@ pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<Mount
         // A volume that is mounted already stays so while it is refreshed.
         let held = state.records().get(&volume.name).and_then(|record| record.mounted.clone());
         let request = Request { pod, volume, folder, means, held };
-        match one(&request, &mut state).await {
+        match held_open(&request, one(&request, &mut state).await).await {
             Ok(one) => _ = mounted.insert(volume.name.clone(), one),
             Err(source) => failed.push(MountError { volume: volume.name.clone(), source }),
         }
@@ -92,6 +92,16 @@ async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, Volume
     request.means.figures.storage(plugin.name(), "volume_mount", mounted.is_ok(), begun.elapsed());
     let mounted = mounted?;
     note(state, name, Record { plugin: plugin.name().to_owned(), mounted: Some(mounted.clone()) }).await?;
+    Ok(mounted)
+}
+
+/// A device that a Pod has is kept open meanwhile, also after a start of the machine.
+async fn held_open(request: &Request<'_>, mounted: Result<Mounted, VolumeError>) -> Result<Mounted, VolumeError> {
+    let mounted = mounted?;
+    if mounted.is_device {
+        let (remote, mounter) = (&request.means.remote, &request.means.mounter);
+        remote.hold(request.folder, &request.volume.name, &mounted.path, mounter).await?;
+    }
     Ok(mounted)
 }
 
@@ -125,6 +135,8 @@ pub async fn unmount(
     figures: &Figures,
 ) -> Result<(), VolumeError> {
     directory::remove(folder.sub_paths(), mounter.clone()).await?;
+    // Nobody can take back a disk that is open.
+    remote.release(folder, mounter).await?;
     // Drivers have records of their own, which name more than those that are mounted.
     csi.unpublish_all(folder).await?;
     let state = read(folder).await;

@@ -52,7 +52,7 @@ impl Request<'_> {
 }
 
 /// A volume as it was mounted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mounted {
     /// Where it is on the node.
     pub path: PathBuf,
@@ -64,6 +64,9 @@ pub struct Mounted {
     /// Its files are the Pod's: where SELinux is at work the engine gives them the label of the Pod's processes.
     #[serde(default)]
     pub relabel: bool,
+    /// The group that processes need for it, beside those of their Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<i64>,
 }
 
 /// A volume that is to be unmounted.

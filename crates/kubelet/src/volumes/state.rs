@@ -81,7 +81,7 @@ mod tests {
         let folder = PodFolder::new(root.path(), "u");
         assert!(State::read(&folder).records().is_empty());
         fs::create_dir_all(folder.path()).unwrap();
-        let mounted = Some(Mounted { path: "/v".into(), read_only: true, is_device: false, relabel: true });
+        let mounted = Some(Mounted { path: "/v".into(), read_only: true, relabel: true, ..Mounted::default() });
         let records = [Record { plugin: "secret".into(), mounted: None }, Record { plugin: "secret".into(), mounted }];
         for record in &records {
             State::read(&folder).set("v", record.clone()).unwrap();

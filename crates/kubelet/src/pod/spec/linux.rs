@@ -128,21 +128,53 @@ fn unified(desired: &DesiredPod, container: &Container, ground: &Ground<'_>) -> 
     files
 }
 
-pub fn of_container(desired: &DesiredPod, container: &Container, ground: &Ground<'_>) -> LinuxContainerResources {
-    let spec = desired.spec();
-    let Compute { cpu_request, cpu_limit, memory_limit } = Compute::of(spec, container);
-    // On version 1 memory and swap are bounded together: what equals the limit of memory leaves no swap.
-    let together = if ground.unified || !ground.counts_swap { 0 } else { memory_limit };
+/// The amounts of processors and memory in the engine's terms.
+fn amounts(compute: Compute) -> LinuxContainerResources {
     LinuxContainerResources {
         cpu_period: PERIOD,
-        cpu_quota: quota(cpu_limit),
-        cpu_shares: shares(cpu_request),
-        memory_limit_in_bytes: memory_limit,
+        cpu_quota: quota(compute.cpu_limit),
+        cpu_shares: shares(compute.cpu_request),
+        memory_limit_in_bytes: compute.memory_limit,
+        ..Default::default()
+    }
+}
+
+/// The amounts of a Pod's containers together, and those that its sandbox takes beside them. An engine whose sandboxes are machines makes
+/// them as large; others need neither. Where a container has processors for itself, no quota bounds the Pod.
+pub fn of_sandbox(spec: &PodSpec, ground: &Ground<'_>, is_unbounded: bool) -> [LinuxContainerResources; 2] {
+    let kills_all = ground.unified && !ground.kills_one;
+    let unified: HashMap<_, _> =
+        kills_all.then(|| ("memory.oom.group".to_owned(), "1".to_owned())).into_iter().collect();
+    let sized = |compute| LinuxContainerResources { unified: unified.clone(), ..amounts(compute) };
+    let bare = PodSpec { overhead: None, ..spec.clone() };
+    let (requests, limits) = (pod::requests(&bare), pod::limits(&bare));
+    let cpu_limit = limits.get("cpu").copied();
+    let mut resources = sized(Compute {
+        cpu_request: requests.get("cpu").copied().or(cpu_limit),
+        cpu_limit,
+        memory_limit: limits.get("memory").map_or(0, |limit| limit.value()),
+    });
+    if is_unbounded {
+        resources.cpu_quota = -1;
+    }
+    let of_overhead = |name: &str| spec.overhead.as_ref()?.get(name).map(parse);
+    let cpu = of_overhead("cpu");
+    let memory_limit = of_overhead("memory").map_or(0, |memory| memory.value());
+    let overhead = Compute { cpu_request: cpu, cpu_limit: cpu, memory_limit };
+    [resources, if spec.overhead.is_some() { sized(overhead) } else { LinuxContainerResources::default() }]
+}
+
+pub fn of_container(desired: &DesiredPod, container: &Container, ground: &Ground<'_>) -> LinuxContainerResources {
+    let spec = desired.spec();
+    let compute = Compute::of(spec, container);
+    // On version 1 memory and swap are bounded together: what equals the limit of memory leaves no swap.
+    let together = if ground.unified || !ground.counts_swap { 0 } else { compute.memory_limit };
+    LinuxContainerResources {
         memory_swap_limit_in_bytes: together,
         oom_score_adj: oom_score(spec, container, ground.memory),
         hugepage_limits: huge_pages::of_container(ground.huge_pages, spec, container),
         unified: unified(desired, container, ground),
-        ..Default::default()
+        ..amounts(compute)
     }
 }
 
@@ -182,6 +214,35 @@ mod tests {
         check(both, (1024, 100_000, GIB, -997));
         let critical = pod(r#"{"priorityClassName": "system-node-critical", "containers": [{"name": "c"}]}"#);
         assert_eq!(oom_score(critical.spec(), &critical.spec().containers[0], GIB), -997);
+    }
+
+    #[test]
+    fn a_sandbox_is_told_what_its_containers_have_and_what_it_has_beside_them() {
+        let check = |spec: &str, expected: [(i64, i64, i64); 2]| {
+            let got = of_sandbox(pod(spec).spec(), &ground(), false);
+            assert_eq!(got.map(|r| (r.cpu_shares, r.cpu_quota, r.memory_limit_in_bytes)), expected, "{spec}");
+        };
+        let limited =
+            r#"{"name": "c", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}}"#;
+        let free = r#"{"name": "d"}"#;
+        check(&format!(r#"{{"containers": [{free}]}}"#), [(2, 0, 0), (0, 0, 0)]);
+        check(&format!(r#"{{"containers": [{limited}, {free}]}}"#), [(512, 100_000, GIB), (0, 0, 0)]);
+        let overhead = r#""overhead": {"cpu": "250m", "memory": "64Mi"}"#;
+        let beside = (256, 25_000, 64 << 20);
+        check(&format!(r#"{{"containers": [{limited}], {overhead}}}"#), [(512, 100_000, GIB), beside]);
+        check(&format!(r#"{{"containers": [{free}], {overhead}}}"#), [(2, 0, 0), beside]);
+        check(
+            r#"{"containers": [{"name": "c", "resources": {"limits": {"cpu": "1"}}}]}"#,
+            [(1024, 100_000, 0), (0, 0, 0)],
+        );
+        check(
+            r#"{"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}, "containers": [{"name": "c"}]}"#,
+            [(2048, 200_000, 0), (0, 0, 0)],
+        );
+        let whole = format!(r#"{{"containers": [{limited}], {overhead}}}"#);
+        let [resources, beside] = of_sandbox(pod(&whole).spec(), &Ground { unified: true, ..ground() }, true);
+        assert_eq!((resources.cpu_quota, beside.cpu_quota), (-1, 25_000));
+        assert_eq!([resources, beside].map(|r| r.unified["memory.oom.group"].clone()), ["1", "1"]);
     }
 
     #[test]

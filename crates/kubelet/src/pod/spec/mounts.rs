@@ -214,7 +214,8 @@ mod tests {
 
     #[test]
     fn a_container_gets_the_devices_that_it_names() {
-        let mounted = |read_only, is_device| Mounted { path: "/dev/sdx".into(), read_only, is_device, relabel: false };
+        let mounted =
+            |read_only, is_device| Mounted { path: "/dev/sdx".into(), read_only, is_device, ..Mounted::default() };
         let volumes = [("d", mounted(false, true)), ("r", mounted(true, true)), ("f", mounted(false, false))];
         let volumes = volumes.map(|(name, volume)| (name.to_owned(), volume)).into();
         let check = |name: &str, expected: Result<&str, &str>| {

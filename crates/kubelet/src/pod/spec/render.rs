@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_cri::v1::{
     CdiDevice, ContainerMetadata, DnsConfig, ImageSpec, KeyValue, LinuxContainerConfig, LinuxContainerResources,
-    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol,
-    SecurityProfile, security_profile::ProfileType,
+    LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, PodSandboxConfig,
+    PodSandboxMetadata, PortMapping, Protocol, SecurityProfile, security_profile::ProfileType,
 };
 use k8s_openapi::api::core::v1::Container;
 use runtime::container::{ContainerConfig, Mount, signal};
@@ -20,7 +20,7 @@ use crate::{
         spec::{
             env::Budget,
             names::{Dns, hostname},
-            security::{Seccomp, groups, groups_policy, namespaces, security, selinux},
+            security::{Seccomp, groups_policy, namespaces, number, security, selinux},
         },
     },
     users::{held, range::Ids},
@@ -40,6 +40,10 @@ pub struct SandboxSetting {
     pub log_dir: String,
     pub dns: Dns,
     pub cluster_domain: String,
+    /// The groups of its processes.
+    pub groups: Vec<i64>,
+    /// The amounts of its containers together, and those that it takes beside them.
+    pub amounts: [LinuxContainerResources; 2],
     /// Its users, if they are none of the node's.
     pub users: Option<Ids>,
 }
@@ -57,6 +61,7 @@ pub fn sandbox(desired: &DesiredPod, setting: &SandboxSetting) -> PodSandboxConf
     // On the host's network there is no UTS namespace of the Pod's own whose name could be set.
     let full = full.filter(|_| spec.set_hostname_as_fqdn == Some(true));
     let hostname = if desired.host_network() { String::new() } else { full.unwrap_or(short) };
+    let [resources, overhead] = setting.amounts.clone();
     PodSandboxConfig {
         metadata: Some(PodSandboxMetadata {
             name: desired.name().to_owned(),
@@ -88,7 +93,10 @@ pub fn sandbox(desired: &DesiredPod, setting: &SandboxSetting) -> PodSandboxConf
             security_context: Some(LinuxSandboxSecurityContext {
                 namespace_options: Some(namespaces(desired, setting.users)),
                 selinux_options: context.se_linux_options.as_ref().map(selinux),
-                supplemental_groups: groups(desired),
+                run_as_user: number(context.run_as_user),
+                // Engines must refuse a group without a user, and here there is no image that could say one.
+                run_as_group: number(context.run_as_group.filter(|_| context.run_as_user.is_some())),
+                supplemental_groups: setting.groups.clone(),
                 supplemental_groups_policy: groups_policy(desired) as i32,
                 privileged,
                 // The pause program needs no more than the default profile allows.
@@ -98,7 +106,8 @@ pub fn sandbox(desired: &DesiredPod, setting: &SandboxSetting) -> PodSandboxConf
                 }),
                 ..Default::default()
             }),
-            ..Default::default()
+            resources: Some(resources),
+            overhead: Some(overhead),
         }),
         ..Default::default()
     }
@@ -117,6 +126,8 @@ pub struct ContainerSetting {
     pub seccomp: Seccomp,
     /// Its own word about the signal that ends it counts.
     pub stop_signals: bool,
+    /// The groups of its processes.
+    pub groups: Vec<i64>,
     /// Its users, if they are none of the node's.
     pub users: Option<Ids>,
 }
@@ -155,7 +166,8 @@ pub fn container(
     let mut budget = Budget::beside(&env);
     let mut expanded = |list: &Option<Vec<String>>| budget.words(list.as_deref().unwrap_or_default(), &known);
     let (command, args) = (expanded(&container.command)?, expanded(&container.args)?);
-    let security = security(desired, container, setting.target, &setting.seccomp, setting.users)?;
+    let rights = security(desired, container, setting.target, &setting.seccomp, setting.users)?;
+    let security = LinuxContainerSecurityContext { supplemental_groups: setting.groups, ..rights };
     let mut all_labels = labels(desired);
     all_labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
     let text = |v: &Option<String>, default: &str| v.clone().unwrap_or_else(|| default.to_owned());
@@ -196,7 +208,7 @@ mod tests {
     use super::*;
     use crate::pod::fixture::{pod, pod_of};
     use json::json;
-    use k8s_cri::v1::{Device, NamespaceMode};
+    use k8s_cri::v1::{Device, NamespaceMode, SupplementalGroupsPolicy};
 
     fn rendered(spec: &str) -> ContainerConfig {
         let desired = pod(spec);
@@ -210,6 +222,7 @@ mod tests {
             target: None,
             seccomp: Seccomp::default(),
             stop_signals: true,
+            groups: vec![7],
             users: None,
         };
         container(&desired, &desired.spec().containers[0], setting).unwrap()
@@ -262,12 +275,14 @@ mod tests {
             target: None,
             seccomp: Seccomp::default(),
             stop_signals: true,
+            groups: vec![7],
             users: None,
         };
         let got = container(&desired, &desired.spec().containers[0], setting).unwrap();
         let envs: Vec<_> = got.envs.iter().map(|env| format!("{}={}", env.key, env.value)).collect();
         assert_eq!((envs, got.args), (vec!["A=device".into(), "D=d".into(), "A=own".into()], vec!["own d".into()]));
         assert_eq!(got.mounts, [mount("/d"), mount("/own")]);
+        assert_eq!(got.linux.unwrap().security_context.unwrap().supplemental_groups, [7]);
         assert_eq!((got.annotations["note"].as_str(), got.annotations[RESTART_COUNT].as_str()), ("d", "0"));
         assert_eq!((got.devices[0].host_path.as_str(), got.cdi_devices[0].name.as_str()), ("/dev/d", "v/c=d"));
     }
@@ -287,6 +302,7 @@ mod tests {
             target: None,
             seccomp: Seccomp::default(),
             stop_signals: true,
+            groups: vec![7],
             users: Some(ids),
         };
         let got = container(&desired, &desired.spec().containers[0], setting).unwrap();
@@ -302,11 +318,40 @@ mod tests {
             log_dir: String::new(),
             dns: Dns::default(),
             cluster_domain: String::new(),
+            groups: Vec::new(),
+            amounts: Default::default(),
             users: Some(ids),
         };
         let options = sandbox(&desired, &setting).linux.unwrap().security_context.unwrap().namespace_options.unwrap();
         assert_eq!(options.userns_options, Some(held::namespace(Some(ids))));
         assert_eq!(namespaces(&desired, None).userns_options.unwrap().mode(), NamespaceMode::Node);
+    }
+
+    #[test]
+    fn a_sandbox_runs_as_its_pod() {
+        let check = |context: &str, expected: (Option<i64>, Option<i64>, SupplementalGroupsPolicy)| {
+            let setting = SandboxSetting {
+                attempt: 0,
+                cgroup: String::new(),
+                log_dir: String::new(),
+                dns: Dns::default(),
+                cluster_domain: String::new(),
+                groups: Vec::new(),
+                amounts: Default::default(),
+                users: None,
+            };
+            let spec = format!(r#"{{"securityContext": {context}, "containers": [{{"name": "c"}}]}}"#);
+            let got = sandbox(&pod(&spec), &setting).linux.unwrap().security_context.unwrap();
+            let value = |number: &Option<k8s_cri::v1::Int64Value>| number.as_ref().map(|n| n.value);
+            let policy = got.supplemental_groups_policy();
+            assert_eq!((value(&got.run_as_user), value(&got.run_as_group), policy), expected, "{context}");
+        };
+        use SupplementalGroupsPolicy::{Merge, Strict};
+        check("{}", (None, None, Merge));
+        check(r#"{"runAsUser": 0}"#, (Some(0), None, Merge));
+        let both = r#"{"runAsUser": 5, "runAsGroup": 6, "supplementalGroupsPolicy": "Strict"}"#;
+        check(both, (Some(5), Some(6), Strict));
+        check(r#"{"runAsGroup": 6}"#, (None, None, Merge));
     }
 
     #[test]
@@ -317,6 +362,8 @@ mod tests {
             log_dir: "/logs".into(),
             dns: Dns::default(),
             cluster_domain: domain.into(),
+            groups: vec![7, 8],
+            amounts: [2, 3].map(|cpu_shares| LinuxContainerResources { cpu_shares, ..Default::default() }),
             users: None,
         };
         let desired = pod_of(json!({"metadata": {"labels": {"app": "a"}, "annotations": {"n": "v"}}, "spec": {
@@ -340,6 +387,11 @@ mod tests {
         assert_eq!((linux.cgroup_parent.as_str(), linux.sysctls["s"].as_str()), ("/kubepods/podu", "1"));
         let context = linux.security_context.unwrap();
         assert_eq!((context.privileged, context.selinux_options.unwrap().level.as_str()), (true, "s0:c1"));
+        assert_eq!(
+            (context.supplemental_groups, context.seccomp.unwrap().profile_type()),
+            (vec![7, 8], ProfileType::RuntimeDefault)
+        );
+        assert_eq!((linux.resources.unwrap().cpu_shares, linux.overhead.unwrap().cpu_shares), (2, 3));
         let host = sandbox(
             &pod(
                 r#"{"hostNetwork": true, "containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}"#,

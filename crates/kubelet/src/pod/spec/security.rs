@@ -1,6 +1,6 @@
 //! The rights of a Pod's processes, for CRI. Pure.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use k8s_cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption, SeLinuxOption,
@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, Sec
 use crate::{
     pod::{admit::wants_strict_groups, desired::DesiredPod, spec::hardening},
     users::{held, range::Ids},
+    volumes::MountedVolumes,
 };
 
 pub fn namespaces(desired: &DesiredPod, users: Option<Ids>) -> NamespaceOption {
@@ -72,14 +73,18 @@ pub fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
     SeLinuxOption { user, role, level, r#type: text(&options.type_) }
 }
 
-fn number(value: Option<i64>) -> Option<Int64Value> {
+pub fn number(value: Option<i64>) -> Option<Int64Value> {
     value.map(|value| Int64Value { value })
 }
 
-pub fn groups(desired: &DesiredPod) -> Vec<i64> {
+/// The groups of a Pod's processes: its own, and those that its volumes ask for.
+pub fn groups(desired: &DesiredPod, volumes: Option<&MountedVolumes>) -> Vec<i64> {
     let context = desired.spec().security_context.as_ref();
     let fs_group = context.and_then(|c| c.fs_group);
-    fs_group.into_iter().chain(context.and_then(|c| c.supplemental_groups.clone()).unwrap_or_default()).collect()
+    let named = context.and_then(|c| c.supplemental_groups.clone()).unwrap_or_default();
+    let of_volumes: BTreeSet<i64> = volumes.into_iter().flatten().filter_map(|(_, volume)| volume.group).collect();
+    let more = of_volumes.into_iter().filter(|group| !named.contains(group));
+    fs_group.into_iter().chain(more).chain(named.iter().copied()).collect()
 }
 
 /// Whether processes also have the groups that their image gives them.
@@ -90,7 +95,7 @@ pub fn groups_policy(desired: &DesiredPod) -> SupplementalGroupsPolicy {
     }
 }
 
-/// A container's own context over its Pod's, or the words of the CreateContainerConfigError.
+/// A container's own context over its Pod's, without its groups, or the words of the CreateContainerConfigError.
 pub fn security(
     desired: &DesiredPod,
     container: &Container,
@@ -136,7 +141,6 @@ pub fn security(
         run_as_user: number(own.run_as_user.or(pod.run_as_user)),
         run_as_group: number(own.run_as_group.or(pod.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
-        supplemental_groups: groups(desired),
         supplemental_groups_policy: groups_policy(desired) as i32,
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(&masked),
@@ -151,7 +155,7 @@ pub fn security(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::fixture::pod;
+    use crate::{pod::fixture::pod, volumes::plugin::Mounted};
 
     fn security_of(pod: &str, container: &str) -> LinuxContainerSecurityContext {
         let spec =
@@ -175,7 +179,7 @@ mod tests {
         let pod = r#"{"runAsUser": 5, "runAsGroup": 6, "fsGroup": 7, "supplementalGroups": [8, 9]}"#;
         let got = security_of(pod, "{}");
         assert_eq!(got.supplemental_groups_policy(), SupplementalGroupsPolicy::Merge);
-        assert_eq!((user(&got), got.supplemental_groups), ((Some(5), Some(6)), vec![7, 8, 9]));
+        assert_eq!(user(&got), (Some(5), Some(6)));
         let strict = security_of(r#"{"supplementalGroupsPolicy": "Strict"}"#, "{}");
         assert_eq!(strict.supplemental_groups_policy(), SupplementalGroupsPolicy::Strict);
         assert_eq!(user(&security_of(pod, r#"{"runAsUser": 0}"#)), (Some(0), Some(6)));
@@ -197,6 +201,17 @@ mod tests {
         assert_eq!(armor.profile_type(), ProfileType::RuntimeDefault);
         let label = security_of("{}", r#"{"seLinuxOptions": {"level": "s0:c1"}}"#).selinux_options.unwrap();
         assert_eq!(label.level, "s0:c1");
+    }
+
+    #[test]
+    fn groups_are_the_pods_and_its_volumes() {
+        let with = |group| Mounted { group, ..Mounted::default() };
+        let volumes = [("a", Some(9)), ("b", Some(20)), ("c", None), ("d", Some(20)), ("e", Some(10))];
+        let volumes = volumes.map(|(name, group)| (name.to_owned(), with(group))).into();
+        let desired = pod(r#"{"securityContext": {"fsGroup": 7, "supplementalGroups": [8, 9]}, "containers": []}"#);
+        assert_eq!(groups(&desired, None), [7, 8, 9]);
+        assert_eq!(groups(&desired, Some(&volumes)), [7, 10, 20, 8, 9]);
+        assert_eq!(groups(&pod(r#"{"containers": []}"#), Some(&volumes)), [9, 10, 20]);
     }
 
     #[test]

@@ -98,7 +98,8 @@ impl Labels {
         }
     }
 
-    /// The label that a Pod's persistent volume is to be mounted with, if it can be mounted with one.
+    /// The label that a Pod's persistent volume is to be mounted with, if it can be mounted with one. A device has none: no container
+    /// mounts it.
     pub fn mount(&self, pod: &Pod, volume: &str, access_modes: &[String]) -> Result<Option<String>, String> {
         let (Some(usual), Some(spec)) = (&self.usual, &pod.spec) else { return Ok(None) };
         if !self.shared && access_modes != ["ReadWriteOncePod"] {

@@ -141,6 +141,7 @@ pub fn of_container(
             None => container.resources.clone().unwrap_or_default(),
         }),
         volume_mounts: mounts(container, latest),
+        stop_signal: latest.and_then(|r| r.stop_signal.clone()),
         user: latest.and_then(|r| r.user.clone()).map(|user| ContainerUser { linux: Some(user) }),
         ..Default::default()
     }

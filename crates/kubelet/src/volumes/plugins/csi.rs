@@ -51,7 +51,7 @@ pub fn stays(request: &Request<'_>) -> bool {
 pub async fn mount(request: &Request<'_>, volume: Volume) -> Result<Mounted, VolumeError> {
     let means = request.means;
     let (read_only, is_device) = (volume.read_only, volume.is_block);
-    let label = match is_device || volume.is_inline {
+    let label = match volume.is_inline {
         true => Ok(None),
         false => means.labels.mount(request.pod, &request.volume.name, &volume.access_modes),
     };
@@ -66,5 +66,5 @@ pub async fn mount(request: &Request<'_>, volume: Volume) -> Result<Mounted, Vol
         is_mounted: request.held.is_some(),
     };
     let (path, is_labelled) = means.csi.mount(&wish).await?;
-    Ok(Mounted { path, read_only, is_device, relabel: !read_only && !is_device && !is_labelled })
+    Ok(Mounted { path, read_only, is_device, relabel: !read_only && !is_device && !is_labelled, ..Mounted::default() })
 }

@@ -93,7 +93,7 @@ impl Plugin for EmptyDir {
                 folder.set_group(group).map_err(&failed)?;
             }
             folder.set_mode(if group.is_some() { 0o2777 } else { 0o777 }).map_err(&failed)?;
-            Ok(Mounted { path, read_only: false, is_device: false, relabel: true })
+            Ok(Mounted { path, relabel: true, ..Mounted::default() })
         }))
     }
 }

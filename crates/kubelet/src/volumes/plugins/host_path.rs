@@ -36,7 +36,7 @@ impl Plugin for HostPath {
 /// The path that a volume is, of the Pod's own or behind a claim.
 pub(super) fn mount(source: &HostPathVolumeSource) -> Result<Mounted, VolumeError> {
     check(Path::new(&source.path), source.type_.as_deref().unwrap_or_default())?;
-    Ok(Mounted { path: source.path.clone().into(), read_only: false, is_device: false, relabel: false })
+    Ok(Mounted { path: source.path.clone().into(), ..Mounted::default() })
 }
 
 fn check(path: &Path, kind: &str) -> Result<(), VolumeError> {

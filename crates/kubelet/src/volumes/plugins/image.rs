@@ -23,7 +23,7 @@ impl Plugin for Image {
     }
 
     fn mount<'a>(&'a self, _: &'a Request<'a>) -> BoxFuture<'a, Result<Mounted, VolumeError>> {
-        Box::pin(async { Ok(Mounted { path: PathBuf::new(), read_only: true, is_device: false, relabel: true }) })
+        Box::pin(async { Ok(Mounted { path: PathBuf::new(), read_only: true, relabel: true, ..Mounted::default() }) })
     }
 
     fn unmount<'a>(&'a self, _: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {

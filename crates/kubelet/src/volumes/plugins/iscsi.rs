@@ -133,16 +133,14 @@ impl Wish {
 pub(super) async fn mount(request: &Request<'_>, wish: Wish) -> Result<Mounted, VolumeError> {
     let (volume, means) = (&request.volume.name, request.means);
     let path = request.folder.volume(NAME, volume);
-    let label = match wish.is_device {
-        true => Ok(None),
-        false => means.labels.mount(request.pod, volume, &wish.access_modes),
-    };
+    let label = means.labels.mount(request.pod, volume, &wish.access_modes);
     let label = label.map_err(|why| wish.failed("MountVolume.MountDevice", why))?;
     let mounted = Mounted {
         path: path.clone(),
         read_only: wish.read_only,
         is_device: wish.is_device,
         relabel: !wish.read_only && label.is_none(),
+        ..Mounted::default()
     };
     if !wish.is_device && means.mounter.is_mounted(&path) {
         return Ok(mounted);
@@ -234,7 +232,7 @@ esac
         let mut own = source();
         own["secretRef"] = json!({"name": "chap"});
         let mounted = world.mount(json!({"iscsi": own})).await.unwrap();
-        assert_eq!(mounted, Mounted { path: world.path(NAME), read_only: false, is_device: false, relabel: true });
+        assert_eq!(mounted, Mounted { path: world.path(NAME), relabel: true, ..Mounted::default() });
         let (device, path) = (device(&world), world.path(NAME));
         world.mounts.bind(&path, &path).unwrap();
         let expected = [format!("mkfs.xfs {device}"), format!("mount -t xfs -o defaults {device} {}", path.display())];

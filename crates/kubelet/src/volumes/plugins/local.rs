@@ -72,7 +72,7 @@ pub(super) async fn mount(
         Place::Disk => of_disk(request, &persistent, &source, &options).await?,
     };
     let (group, by_root) = (request.fs_group().filter(|_| !is_read_only(&options)), group::is_by_root(request.pod));
-    let mounted = Mounted { path: path.clone(), read_only: false, is_device: false, relabel: true };
+    let mounted = Mounted { path: path.clone(), relabel: true, ..Mounted::default() };
     let Some(group) = group else { return Ok(mounted) };
     blocking(move || group::give(&path, group, by_root).map_err(file_error(&path))).await?;
     Ok(mounted)
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(plain.fakes.calls(), [""; 0]);
         let world = world(folder.path(), &["noatime", "ro"]);
         let mounted = world.mount(claim()).await.unwrap();
-        assert_eq!(mounted, Mounted { path: world.path(NAME), read_only: false, is_device: false, relabel: true });
+        assert_eq!(mounted, Mounted { path: world.path(NAME), relabel: true, ..Mounted::default() });
         let target = mounted.path.display();
         let expected =
             [format!("mount -o bind {at} {target}"), format!("mount -o bind,remount,noatime,ro {at} {target}")];

@@ -51,7 +51,7 @@ pub(super) async fn mount(
     let (mounter, programs) = (&request.means.mounter, &request.means.remote.programs);
     let path = request.folder.volume(NAME, &request.volume.name);
     let read_only = source.read_only == Some(true);
-    let mounted = Mounted { path: path.clone(), read_only, is_device: false, relabel: false };
+    let mounted = Mounted { path: path.clone(), read_only, ..Mounted::default() };
     let from = address(source).map_err(failed)?;
     if mounter.is_mounted(&path) {
         return Ok(mounted);
@@ -106,7 +106,7 @@ mod tests {
         world.fakes.add("mount.nfs", "").add("mount", "");
         let source = || json!({"nfs": {"server": "s", "path": "/a", "readOnly": true}});
         let mounted = world.mount(source()).await.unwrap();
-        assert_eq!(mounted, Mounted { path: world.path(NAME), read_only: true, is_device: false, relabel: false });
+        assert_eq!(mounted, Mounted { path: world.path(NAME), read_only: true, ..Mounted::default() });
         world.mounts.bind(&world.path(NAME), &world.path(NAME)).unwrap();
         world.mount(source()).await.unwrap();
         let call = format!("mount -t nfs -o ro s:/a {}", world.path(NAME).display());

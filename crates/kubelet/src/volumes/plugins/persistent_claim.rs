@@ -51,18 +51,9 @@ impl Plugin for PersistentClaim {
             wrong_use(pod, &request.volume.name, is_device)
                 .map_or(Ok(()), |why| Err(VolumeError::Claim { claim: used.name, why }))?;
             let read_only = used.read_only;
-            if let Some(volume) = driver::Volume::persistent(&persistent, read_only) {
-                return csi::mount(request, volume).await;
-            }
-            if let Some(mounted) = from_server(request, &persistent, read_only, is_device).await {
-                return mounted;
-            }
-            let local = persistent.spec.as_ref().and_then(|spec| spec.local.clone()).filter(|_| !is_device);
-            let mounted = match local {
-                Some(source) => local::mount(request, persistent, source).await,
-                None => blocking(move || if is_device { device(&persistent) } else { mount(&persistent) }).await,
-            };
-            mounted.map(|mounted| Mounted { read_only, relabel: mounted.relabel && !read_only, ..mounted })
+            let group = group(&persistent);
+            let mounted = of_persistent(request, persistent, read_only, is_device).await;
+            mounted.map(|mounted| Mounted { group, ..mounted })
         })
     }
 
@@ -75,6 +66,32 @@ impl Plugin for PersistentClaim {
             iscsi::unmount(what).await
         })
     }
+}
+
+async fn of_persistent(
+    request: &Request<'_>,
+    persistent: PersistentVolume,
+    read_only: bool,
+    is_device: bool,
+) -> Result<Mounted, VolumeError> {
+    if let Some(volume) = driver::Volume::persistent(&persistent, read_only) {
+        return csi::mount(request, volume).await;
+    }
+    if let Some(mounted) = from_server(request, &persistent, read_only, is_device).await {
+        return mounted;
+    }
+    let local = persistent.spec.as_ref().and_then(|spec| spec.local.clone()).filter(|_| !is_device);
+    let mounted = match local {
+        Some(source) => local::mount(request, persistent, source).await,
+        None => blocking(move || if is_device { device(&persistent) } else { mount(&persistent) }).await,
+    };
+    mounted.map(|mounted| Mounted { read_only, relabel: mounted.relabel && !read_only, ..mounted })
+}
+
+/// The group that a volume says may use it. What is no group is passed over, as upstream.
+fn group(persistent: &PersistentVolume) -> Option<i64> {
+    let text = persistent.metadata.annotations.as_ref()?.get("pv.beta.kubernetes.io/gid")?;
+    text.parse().ok().filter(|group| (0..=i64::from(i32::MAX)).contains(group))
 }
 
 /// Mounts a volume that is on a server, if it is.
@@ -125,9 +142,7 @@ fn device(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
     };
     let path = PathBuf::from(&source.path);
     match std::fs::metadata(&path) {
-        Ok(meta) if meta.file_type().is_block_device() => {
-            Ok(Mounted { path, read_only: false, is_device: true, relabel: false })
-        }
+        Ok(meta) if meta.file_type().is_block_device() => Ok(Mounted { path, is_device: true, ..Mounted::default() }),
         Ok(_) => {
             let why = format!("{} is not a block device", source.path);
             Err(VolumeError::Step { step: "MapVolume.SetUpDevice", volume: name, why })
@@ -171,6 +186,17 @@ mod tests {
         assert!(mounted(json!({"rbd": {"image": "i", "monitors": []}})).is_err());
         let why = mounted(json!({"hostPath": {"path": there}, "mountOptions": ["ro"]})).unwrap_err().to_string();
         assert_eq!(why, "Mount options are not supported for this volume type");
+    }
+
+    #[test]
+    fn a_volume_may_have_a_group() {
+        for (text, expected) in [("7000", Some(7000)), ("0", Some(0)), ("-1", None), ("2147483648", None), ("x", None)]
+        {
+            let mut volume = volume(json!({}));
+            volume.metadata.annotations = Some([("pv.beta.kubernetes.io/gid".to_owned(), text.to_owned())].into());
+            assert_eq!(group(&volume), expected, "{text}");
+        }
+        assert_eq!(group(&volume(json!({}))), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! of mounts. The sorts themselves are in `plugins`.
 
 pub mod disk;
+pub mod hold;
 pub mod iscsi;
 pub mod programs;
 #[cfg(test)]
@@ -24,21 +25,38 @@ use crate::volumes::error::VolumeError;
 /// Options on a volume before it had a field for them.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
+/// Where the machine shows its disks.
+pub struct Disks {
+    /// By the way to them, and by what they are.
+    by_path: PathBuf,
+    by_id: PathBuf,
+    /// The kernel's folders of them.
+    blocks: PathBuf,
+}
+
 /// The ways of this machine to volumes on servers.
 pub struct Remote {
     pub programs: Programs,
-    /// Where the machine shows its disks by the way to them.
-    disks: PathBuf,
+    disks: Disks,
     /// The targets, and disks, whose volumes are coming or going, each one at a time.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
+impl Disks {
+    /// All of them in one folder, for tests.
+    #[cfg(test)]
+    pub fn below(folder: &Path) -> Self {
+        Disks { by_path: folder.to_owned(), by_id: folder.join("by-id"), blocks: folder.join("block") }
+    }
+}
+
 impl Remote {
     pub fn of_this_machine() -> Self {
-        Remote::new(Programs::of_this_machine(), "/dev/disk/by-path".into())
+        let (by_path, by_id) = ("/dev/disk/by-path".into(), "/dev/disk/by-id".into());
+        Remote::new(Programs::of_this_machine(), Disks { by_path, by_id, blocks: "/sys/block".into() })
     }
 
-    pub fn new(programs: Programs, disks: PathBuf) -> Self {
+    pub fn new(programs: Programs, disks: Disks) -> Self {
         Remote { programs, disks, turns: Mutex::default() }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use json::{Value, json};
 
-use super::{Remote, programs::Fakes};
+use super::{Disks, Remote, programs::Fakes};
 use crate::{
     pod::fixture,
     volumes::{
@@ -39,7 +39,7 @@ impl World {
         };
         let kubelet = fixture::kubelet(root.path(), runtime::fake::Fake::default(), answer);
         let (fakes, mounts) = (Fakes::in_a_new_folder(), Arc::<Recorded>::default());
-        let remote = Arc::new(Remote::new(fakes.programs(), fakes.folder.path().to_owned()));
+        let remote = Arc::new(Remote::new(fakes.programs(), Disks::below(fakes.folder.path())));
         let means = Means { remote, mounter: mounts.clone(), ..kubelet.volume_means() };
         let folder = PodFolder::new(&root.path().join("kubelet"), "u");
         World { _root: root, fakes, mounts, means, folder }

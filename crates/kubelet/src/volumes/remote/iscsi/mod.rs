@@ -5,6 +5,7 @@
 //! volumes of a target are known after any interruption. The last one of a target ends the session, if the session was
 //! begun for a volume: one that the machine's administrator had before stays. Secrets are in no record.
 
+mod multipath;
 mod record;
 mod sessions;
 #[cfg(test)]
@@ -28,9 +29,14 @@ pub use record::is_known;
 
 /// How long a disk may take to show itself, and how often it is looked for.
 const APPEARS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_millis(100));
+/// How long the device over all ways to a disk may take.
+const MAPS: Duration = Duration::from_secs(10);
+/// How often a portal is tried, and the pause between.
+const TRIES: (u32, Duration) = (2, Duration::from_secs(1));
 /// More portals of one target are not tried.
 const MOST_PORTALS: usize = 16;
 const DEFAULT_PORT: &str = "3260";
+const MULTIPATH: &str = "multipath";
 
 /// One disk of a target, and the way to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +64,7 @@ impl Disk {
             let all = text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));
             !text.is_empty() && !text.starts_with(['-', '.']) && text.len() <= 223 && all
         };
+        // Whoever names more gets these ways to the disk.
         self.portals.truncate(MOST_PORTALS);
         if let Some(portal) = self.portals.iter().find(|portal| !is_name(portal, ".:[]-%")) {
             return Err(format!("{portal:?} is no portal of an iSCSI target: it must be an address or address:port"));
@@ -68,8 +75,13 @@ impl Disk {
         if !is_name(&self.interface, ".:-_") {
             return Err(format!("{:?} is no name of an iSCSI interface", self.interface));
         }
-        self.portals.iter_mut().for_each(|portal| *portal = with_port(portal));
-        Ok(self)
+        let mut portals = Vec::new();
+        for portal in self.portals.iter().map(|portal| with_port(portal)) {
+            if !portals.contains(&portal) {
+                portals.push(portal);
+            }
+        }
+        Ok(Disk { portals, ..self })
     }
 
     /// The interface that its session is on.
@@ -118,17 +130,57 @@ impl Remote {
             modes::folder(&record::folder(pod), modes::PRIVATE_FOLDER).map_err(wrong)?;
             modes::replace(&file, modes::PRIVATE_FILE, text).map_err(wrong)?;
         }
-        sessions.begin().await?;
-        self.appears(disk).await
+        sessions.make_interface().await?;
+        let ways = self.ways(&sessions).await?;
+        Ok(self.device(disk, ways).await)
     }
 
-    /// The first way to the disk that shows itself.
-    async fn appears(&self, disk: &Disk) -> Result<PathBuf, String> {
-        let path = |portal: &String| self.disks.join(format!("ip-{portal}-iscsi-{}-lun-{}", disk.iqn, disk.lun));
+    /// The path of the disk by one of its portals.
+    fn way(&self, disk: &Disk, portal: &str) -> PathBuf {
+        self.disks.by_path.join(format!("ip-{portal}-iscsi-{}-lun-{}", disk.iqn, disk.lun))
+    }
+
+    /// All ways to the disk that there are, at least one.
+    async fn ways(&self, sessions: &Sessions<'_>) -> Result<Vec<PathBuf>, String> {
+        let disk = sessions.disk;
+        let (mut missing, mut tries) = (disk.portals.clone(), 1);
+        loop {
+            let begun = sessions.begin(&missing).await?;
+            let found = self.appear(disk, &begun).await;
+            let there: Vec<PathBuf> =
+                disk.portals.iter().map(|portal| self.way(disk, portal)).filter(|way| way.exists()).collect();
+            match found {
+                Err(why) if there.is_empty() => return Err(why),
+                _ if there.len() == disk.portals.len() || tries == TRIES.0 => return Ok(there),
+                _ => {}
+            }
+            missing.retain(|portal| !self.way(disk, portal).exists());
+            tries += 1;
+            clock::sleep(TRIES.1).await;
+        }
+    }
+
+    /// The device over all ways to a disk, where the machine makes one, or else the first way.
+    async fn device(&self, disk: &Disk, ways: Vec<PathBuf>) -> PathBuf {
+        let waits = disk.portals.len() > 1 && self.programs.find(MULTIPATH).is_some();
+        let end = clock::Instant::now() + if waits { MAPS } else { Duration::ZERO };
+        loop {
+            if let Some(map) = multipath::find(&self.disks, &ways) {
+                return map.device;
+            }
+            if clock::Instant::now() >= end {
+                return ways[0].clone();
+            }
+            clock::sleep(APPEARS.1).await;
+        }
+    }
+
+    /// Waits until the disk has shown itself at all these portals.
+    async fn appear(&self, disk: &Disk, portals: &[String]) -> Result<(), String> {
         let end = clock::Instant::now() + APPEARS.0;
         loop {
-            if let Some(path) = disk.portals.iter().map(path).find(|path| path.exists()) {
-                return Ok(path);
+            if portals.iter().all(|portal| self.way(disk, portal).exists()) {
+                return Ok(());
             }
             if clock::Instant::now() >= end {
                 let seconds = APPEARS.0.as_secs();
@@ -149,8 +201,18 @@ impl Remote {
         let _turn = self.turn(&disk.iqn).await;
         let shared = record::others(pod.parent().unwrap_or(pod), &file);
         if begun && !shared.iter().any(|other| other.disk.shares_session(&disk)) {
+            self.give_up_device(&disk).await;
             Sessions { programs: &self.programs, disk: &disk, chap: &Chap::default() }.end().await?;
         }
         files::remove(&file).map_err(wrong)
+    }
+
+    /// The device over the ways to a disk must not wait for ways that are gone.
+    async fn give_up_device(&self, disk: &Disk) {
+        let ways: Vec<PathBuf> = disk.portals.iter().map(|portal| self.way(disk, portal)).collect();
+        let Some(map) = multipath::find(&self.disks, &ways) else { return };
+        if let Err(failed) = self.programs.run(MULTIPATH, &["-f", &map.name]).await {
+            tracing::warn!(map = map.name, %failed, "Failed to flush multipath device map");
+        }
     }
 }

@@ -37,21 +37,21 @@ impl Sessions<'_> {
         Ok(!self.open().await?.is_empty())
     }
 
-    /// Logs in at every portal where there is no session; one that works is enough.
-    pub async fn begin(&self) -> Result<(), String> {
+    /// Logs in at those portals where there is no session. The portals that work, unless none of the disk's does.
+    pub async fn begin(&self, portals: &[String]) -> Result<Vec<String>, String> {
         let open = self.open().await?;
-        if let Some((name, initiator)) = &self.disk.own {
-            self.make_interface(name, initiator).await?;
-        }
-        let (mut works, mut last) = (false, String::new());
-        for portal in &self.disk.portals {
+        let (mut work, mut last) = (Vec::new(), String::new());
+        for portal in portals {
             let done = if open.contains(portal) { self.look_again(portal).await } else { self.log_in(portal).await };
             match done {
-                Ok(()) => works = true,
+                Ok(()) => work.push(portal.clone()),
                 Err(why) => last = why,
             }
         }
-        if works { Ok(()) } else { Err(format!("failed to get any path for iscsi disk, last err seen:\n{last}")) }
+        if work.is_empty() && portals.len() == self.disk.portals.len() {
+            return Err(format!("failed to get any path for iscsi disk, last err seen:\n{last}"));
+        }
+        Ok(work)
     }
 
     /// Disks that the target has got since the session began are found.
@@ -122,8 +122,10 @@ impl Sessions<'_> {
         text
     }
 
-    /// An interface like the one that the volume names, with a name to log in by.
-    async fn make_interface(&self, name: &str, initiator: &str) -> Result<(), String> {
+    /// An interface like the one that the volume names, with a name to log in by, where the volume has such a name.
+    pub async fn make_interface(&self) -> Result<(), String> {
+        let Some((name, initiator)) = &self.disk.own else { return Ok(()) };
+        let (name, initiator) = (name.as_str(), initiator.as_str());
         let failed = |failed: Failed| format!("iscsi: failed to make interface {name}: {failed}");
         let like = self.run(&["-m", "iface", "-I", &self.disk.interface, "-o", "show"]).await.map_err(failed)?;
         if let Err(error) = self.run(&["-m", "iface", "-I", name, "-o", "new"]).await

@@ -1,7 +1,7 @@
 //! Volumes of a target that a script stands for.
 
 use super::*;
-use crate::volumes::remote::programs::Fakes;
+use crate::volumes::remote::{Disks, programs::Fakes};
 
 const IQN: &str = "iqn.2016-04.test:disk";
 const PORTAL: &str = "10.0.0.1:3260";
@@ -35,7 +35,7 @@ impl World {
     fn new() -> World {
         let fakes = Fakes::in_a_new_folder();
         fakes.add("iscsiadm", TARGET);
-        let remote = Remote::new(fakes.programs(), fakes.folder.path().to_owned());
+        let remote = Remote::new(fakes.programs(), Disks::below(fakes.folder.path()));
         World { fakes, remote, pods: tempfile::tempdir().unwrap() }
     }
 
@@ -146,7 +146,7 @@ async fn an_interface_of_its_own_has_its_name() {
 #[tokio::test]
 async fn what_is_missing_is_said() {
     let fakes = Fakes::in_a_new_folder();
-    let remote = Remote::new(fakes.programs(), fakes.folder.path().to_owned());
+    let remote = Remote::new(fakes.programs(), Disks::below(fakes.folder.path()));
     let pods = tempfile::tempdir().unwrap();
     let why = remote.attach(&pods.path().join("a"), "v", &disk(0), &Chap::default()).await.unwrap_err();
     assert!(why.starts_with("iscsiadm is not on this node") && why.contains("open-iscsi"), "{why}");
@@ -170,4 +170,90 @@ fn names_of_a_disk_are_no_paths() {
         assert!(Disk { iqn: bad.to_owned(), ..disk(0) }.checked().is_err(), "{bad}");
         assert!(Disk { interface: bad.to_owned(), ..disk(0) }.checked().is_err(), "{bad}");
     }
+}
+
+/// A target with two portals, of which each shows the disk as another one. multipathd sees both when the file `daemon` is there.
+const TWO_WAYS: &str = r#"
+PATH=/usr/bin:/bin
+case "$*" in
+"-m session")
+    [ -e up ] || exit 21
+    sed 's/.*/tcp: [1] &,1 iqn.2016-04.test:disk (non-flash)/' up ;;
+*--login)
+    [ ! -e "dead-$4" ] || exit 8
+    grep -qsx "$4" up || echo "$4" >>up
+    disk=sd$(wc -l <up)
+    : >"$disk" && ln -sf "$disk" "ip-$4-iscsi-iqn.2016-04.test:disk-lun-0"
+    [ ! -e daemon ] || {
+        mkdir -p block/dm-4/slaves block/dm-4/dm by-id
+        : >"block/dm-4/slaves/$disk" && echo mpath-36 >block/dm-4/dm/uuid && echo mpatha >block/dm-4/dm/name && : >by-id/dm-uuid-mpath-36
+    } ;;
+*--logout) rm -f "ip-$4-iscsi-iqn.2016-04.test:disk-lun-0"; exit 0 ;;
+esac
+"#;
+
+fn two_ways() -> (World, Disk) {
+    let world = World::new();
+    world.fakes.add("iscsiadm", TWO_WAYS);
+    let portals = [PORTAL, "10.0.0.2:3260"].map(str::to_owned).to_vec();
+    (world, Disk { portals, ..disk(0) })
+}
+
+impl World {
+    fn touch(&self, name: &str) {
+        std::fs::write(self.fakes.folder.path().join(name), "").unwrap();
+    }
+
+    /// Where a disk is, below the folder of the machine's disks.
+    async fn place(&self, disk: &Disk) -> Result<String, String> {
+        let path = self.remote.attach(&self.pod("a"), "v", disk, &Chap::default()).await?;
+        Ok(path.strip_prefix(self.fakes.folder.path()).unwrap().display().to_string())
+    }
+}
+
+#[tokio::test]
+async fn the_device_over_all_ways_to_a_disk_is_taken_and_given_back() {
+    let (world, disk) = two_ways();
+    world.touch("daemon");
+    world.fakes.add("multipath", "");
+    assert_eq!(world.place(&disk).await.unwrap(), "by-id/dm-uuid-mpath-36");
+    assert_eq!(world.turns(), ["login", "login"]);
+    world.detach("a").await;
+    assert_eq!(world.turns(), ["login", "login", "logout", "logout"]);
+    let calls = world.fakes.calls();
+    let place = |words: &str| calls.iter().position(|call| call.contains(words));
+    assert!(place("multipath -f mpatha").unwrap() < place("--logout").unwrap(), "{calls:?}");
+}
+
+#[tokio::test]
+async fn without_such_a_device_the_first_way_is_taken() {
+    let (world, disk) = two_ways();
+    let first = format!("ip-{PORTAL}-iscsi-{IQN}-lun-0");
+    assert_eq!(world.place(&disk).await.unwrap(), first);
+    world.detach("a").await;
+    assert!(!world.fakes.calls().iter().any(|call| call.starts_with("multipath")));
+}
+
+#[tokio::test]
+async fn a_portal_that_does_not_answer_is_tried_once_more_and_then_done_without() {
+    let (world, disk) = two_ways();
+    world.touch(&format!("dead-{PORTAL}"));
+    let second = format!("ip-10.0.0.2:3260-iscsi-{IQN}-lun-0");
+    assert_eq!(world.place(&disk).await.unwrap(), second);
+    assert_eq!(world.turns(), ["login", "login", "login"]);
+    world.touch("dead-10.0.0.2:3260");
+    let (world, disk) = two_ways();
+    for portal in &disk.portals {
+        world.touch(&format!("dead-{portal}"));
+    }
+    let why = world.place(&disk).await.unwrap_err();
+    assert!(why.starts_with("failed to get any path for iscsi disk, last err seen:\n"), "{why}");
+    assert_eq!(world.turns(), ["login", "login"], "nothing is tried again where nothing works");
+}
+
+#[test]
+fn a_portal_that_is_named_twice_is_one() {
+    let portals = ["10.0.0.1", "10.0.0.2", "10.0.0.1:3260"].map(str::to_owned).to_vec();
+    let checked = Disk { portals, ..disk(0) }.checked().unwrap();
+    assert_eq!(checked.portals, ["10.0.0.1:3260", "10.0.0.2:3260"]);
 }
