@@ -44,6 +44,9 @@ struct Args {
     /// Leave out the rows of a whole node (they need root and a container engine)
     #[arg(long)]
     control_plane_only: bool,
+    /// Measure nothing but what requests cost an API server
+    #[arg(long)]
+    requests_only: bool,
     /// Measure nothing but Pods that are bound to nodes nobody runs
     #[arg(long)]
     binding_only: bool,
@@ -69,6 +72,10 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut report = report::Report::default();
     match (&args.scheduler, &args.skiff) {
+        (None, Some(skiff)) if args.requests_only => {
+            rows::control_plane(skiff, args.pods, args.nodes, &mut report).await?;
+            subject::clean_up();
+        }
         (None, Some(skiff)) if args.binding_only => {
             rows::schedule(skiff, args.nodes, &mut report).await?;
             subject::clean_up();

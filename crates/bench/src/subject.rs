@@ -8,6 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 use crate::{
     api::Api,
@@ -138,8 +142,14 @@ impl Drop for Ended {
     }
 }
 
+/// It is asked to end: one that was built to tell which ways requests took writes that when it does.
 impl Drop for Server {
     fn drop(&mut self) {
+        let ends = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).is_ok();
+        let late = Instant::now() + Duration::from_secs(10);
+        while ends && Instant::now() < late && !self.child.try_wait().is_ok_and(|status| status.is_some()) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
