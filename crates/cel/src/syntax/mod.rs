@@ -6,5 +6,5 @@ mod literal;
 mod macros;
 mod parser;
 
-pub use parser::is_identifier;
 pub(crate) use parser::parse;
+pub use parser::{is_identifier, selects};

@@ -43,39 +43,7 @@ pub fn compile(purpose: Purpose, expression: &str) -> Result<Program, String> {
 
 /// Whether an expression asks for a claim by its name: `claims.NAME` or `claims.?NAME`.
 pub fn selects(expression: &str, claim: &str) -> bool {
-    let words = words(expression);
-    words.windows(3).enumerate().any(|(at, three)| {
-        let first = at == 0 || words[at - 1] != ".";
-        first && three[0] == "claims" && three[1] == "." && three[2] == claim
-    })
-}
-
-/// The names and dots of an expression; what stands in quotes is none of them.
-fn words(expression: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut rest = expression.chars().peekable();
-    let mut joined = false;
-    while let Some(c) = rest.next() {
-        let name = |c: char| c.is_alphanumeric() || c == '_';
-        if c == '"' || c == '\'' {
-            while let Some(inside) = rest.next() {
-                match inside {
-                    '\\' => drop(rest.next()),
-                    end if end == c => break,
-                    _ => {}
-                }
-            }
-            words.push("\"".to_owned());
-        } else if name(c) && joined {
-            if let Some(last) = words.last_mut() {
-                last.push(c);
-            }
-        } else if !c.is_whitespace() && c != '?' {
-            words.push(c.to_string());
-        }
-        joined = name(c);
-    }
-    words
+    cel::selects(expression, "claims", claim)
 }
 
 #[cfg(test)]
@@ -95,6 +63,16 @@ mod tests {
         check("other.claims.email", false);
         check("myclaims.email", false);
         check("claims.a.email", false);
+        check("claims.", false);
+        check("claims.sub // claims.email", false);
+        check("r'\\' + claims.email", true);
+        check("\"\"\"it's\"\"\" + claims.email", true);
+        check("{claims.?email: \"panda\"}", true);
+        check("{\"fancy\": claims.?email}", true);
+        check("[\"a\"].map(i, i + claims.email)", true);
+        check("['yay', string(claims.email), 'panda'].join(' ')", true);
+        check("claims.email.trim()", true);
+        check("claims.?emails", false);
     }
 
     #[test]
