@@ -37,7 +37,7 @@ gates! {
     AllowDNSOnlyNodeCSR = DEPRECATED,
     AllowInsecureKubeletCertificateSigningRequests = DEPRECATED,
     AllowOverwriteTerminationGracePeriodSeconds = DEPRECATED.locked(),
-    AllowParsingUserUIDFromCertAuth = BETA,
+    AllowParsingUserUIDFromCertAuth = BETA.acts(),
     AllowUnsafeMalformedObjectDeletion = ALPHA,
     AnonymousAuthConfigurableEndpoints = LOCKED,
     AnyVolumeDataSource = LOCKED,
