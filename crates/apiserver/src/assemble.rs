@@ -241,6 +241,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         name: accounts.issuer.clone(),
         expiry: accounts.expiry,
         audiences: vec![accounts.issuer],
+        same_uid: options.features.enabled(Feature::TokenRequestServiceAccountUIDValidation),
     };
     let parts = special::Parts {
         authentication: authenticator.clone(),

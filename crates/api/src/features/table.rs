@@ -226,7 +226,7 @@ gates! {
     SupplementalGroupsPolicy = LOCKED,
     SystemdWatchdog = LOCKED,
     TaintTolerationComparisonOperators = ALPHA,
-    TokenRequestServiceAccountUIDValidation = BETA,
+    TokenRequestServiceAccountUIDValidation = BETA.acts(),
     TopologyAwareHints = LOCKED,
     TopologyManagerPolicyAlphaOptions = ALPHA,
     TopologyManagerPolicyBetaOptions = BETA.acts(),

@@ -24,5 +24,6 @@ pub mod idp;
 pub mod objects;
 mod older;
 pub mod over_tls;
+mod tokens;
 mod webhooks;
 mod websockets;
