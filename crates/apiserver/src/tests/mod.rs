@@ -24,6 +24,7 @@ pub mod idp;
 pub mod objects;
 mod older;
 pub mod over_tls;
+mod policies;
 mod tokens;
 mod webhooks;
 mod websockets;
