@@ -6,7 +6,7 @@ use cel::{Environment, Program, Type};
 
 /// The names that expressions over claims may use.
 static CLAIMS: LazyLock<Environment> =
-    LazyLock::new(|| super::environment().variable("claims", Type::map(Type::String, Type::Dyn)).build());
+    LazyLock::new(|| super::environment().spelled().variable("claims", Type::map(Type::String, Type::Dyn)).build());
 /// The names that expressions over a user may use.
 static USER: LazyLock<Environment> = LazyLock::new(|| {
     let texts = || Type::list(Type::String);
@@ -17,7 +17,7 @@ static USER: LazyLock<Environment> = LazyLock::new(|| {
         ("extra".to_owned(), Type::map(Type::String, texts())),
     ];
     let user = "kubernetes.UserInfo";
-    super::environment().object(user, fields).variable("user", Type::object(user)).build()
+    super::environment().spelled().object(user, fields).variable("user", Type::object(user)).build()
 });
 
 /// The purpose of an expression.
@@ -73,6 +73,34 @@ mod tests {
         check("['yay', string(claims.email), 'panda'].join(' ')", true);
         check("claims.email.trim()", true);
         check("claims.?emails", false);
+    }
+
+    #[test]
+    fn names_that_are_none_are_spelled_out() {
+        let check = |name: &str, spelled: &str| {
+            assert_eq!(cel::escaped(name).as_deref(), Some(spelled));
+            assert_eq!(cel::unescaped(spelled).as_deref(), Some(name));
+        };
+        check("a.a", "a__dot__a");
+        check("a__a", "a__underscores__a");
+        check("a.-/__a", "a__dot____dash____slash____underscores__a");
+        check("a._a", "a__dot___a");
+        check("a__.__a", "a__underscores____dot____underscores__a");
+        check("a___a", "a__underscores___a");
+        check("a____a", "a__underscores____underscores__a");
+        check("a__dot__a", "a__underscores__dot__underscores__a");
+        check(".a", "__dot__a");
+        check("namespace", "__namespace__");
+        check("true", "__true__");
+        check("has", "has");
+        check("_if", "_if");
+        check("aNamespace", "aNamespace");
+        for none in ["", "@", "1up", "a b"] {
+            assert_eq!(cel::escaped(none), None, "{none}");
+        }
+        for none in ["a__if__", "a__other__b", "__dots__"] {
+            assert_eq!(cel::unescaped(none), None, "{none}");
+        }
     }
 
     #[test]
