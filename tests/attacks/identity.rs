@@ -82,7 +82,7 @@ async fn nobody_acts_as_himself_by_accident() {
     }
     for lines in [&[&b"Impersonate-Group: a"[..]][..], &[b"Impersonate-User:"], &[b"Impersonate-Uid: 1"]] {
         let (code, answer) = raw(&admin, lines).await;
-        assert!(code == 500 && answer.contains("without impersonating a user name"), "{answer}");
+        assert!(code == 400 && answer.contains("without impersonating a user"), "{answer}");
     }
     // Each part must be allowed, also one that is not ASCII.
     let one = |names: &[&str], resource: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": ["impersonate"], "resourceNames": names});

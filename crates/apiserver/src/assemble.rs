@@ -225,7 +225,8 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         let asked = TokenWebhook::new(settings, own).map_err(AssembleError::Setting)?;
         authenticator.tokens.push(Arc::new(asked));
     }
-    authenticator.certificates = options.client_certificates.map(Certificates::new);
+    let uids = options.features.enabled(Feature::AllowParsingUserUIDFromCertAuth);
+    authenticator.certificates = options.client_certificates.map(|trusted| Certificates::new(trusted, uids));
     let names = &options.cluster.front_proxy_names;
     authenticator.front_proxy = options.front_proxy.map(|c| FrontProxy::new(c, names.clone()));
     authenticator.anonymous.enabled = options.anonymous;
@@ -240,6 +241,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         name: accounts.issuer.clone(),
         expiry: accounts.expiry,
         audiences: vec![accounts.issuer],
+        same_uid: options.features.enabled(Feature::TokenRequestServiceAccountUIDValidation),
     };
     let parts = special::Parts {
         authentication: authenticator.clone(),

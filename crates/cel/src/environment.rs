@@ -131,6 +131,13 @@ impl Builder {
         self
     }
 
+    /// Lets expressions select keys of maps that are no names by their spelling, as upstream's do with what comes as JSON.
+    #[must_use]
+    pub fn spelled(mut self) -> Self {
+        self.declarations.spelled = true;
+        self
+    }
+
     pub fn build(self) -> Environment {
         Environment { declarations: self.declarations }
     }

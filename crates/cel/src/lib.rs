@@ -29,6 +29,6 @@ pub use error::{CompileError, EvaluationError, Issue};
 pub use eval::{Composed, Composition, Program, Variables};
 pub use function::{Call, Cost, Function, Implementation, Library, function};
 pub use library::{cost, semantic_version::semver, url::check_uri};
-pub use syntax::is_identifier;
+pub use syntax::{escaped, is_identifier, selects, unescaped};
 pub use typing::Type;
 pub use value::{Key, List, Lookup, Made, Map, Opaque, Text, Value, compare, equal};

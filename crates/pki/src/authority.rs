@@ -17,6 +17,8 @@ pub const AUTHORITY_SECONDS: i64 = 10 * 365 * 24 * 3600;
 pub const CERTIFICATE_SECONDS: i64 = 365 * 24 * 3600;
 /// Certificates are valid from a little before they are made: clocks of machines differ.
 const BACKDATE_SECONDS: i64 = 300;
+/// A certificate that is granted for less than this ends that long after now, a longer one that long after its beginning.
+const SHORT_SECONDS: i64 = 8 * 3600;
 
 /// A certificate (chain) and its key, both PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -141,8 +143,10 @@ impl Authority {
         let authority = inspect::chain(&self.certificate)?;
         let authority = inspect::parse(&authority[0])?;
         let now = clock::now().as_second();
+        let (begin, life) = (now - BACKDATE_SECONDS, grant.seconds.clamp(600, CERTIFICATE_SECONDS));
+        let end = if life < SHORT_SECONDS { now + life } else { begin + life };
         // A certificate does not outlive the authority that vouches for it.
-        let end = (now + grant.seconds.clamp(600, CERTIFICATE_SECONDS)).min(authority.validity().not_after.timestamp());
+        let end = end.min(authority.validity().not_after.timestamp());
         let key = self.issuer.key();
         let algorithm = signature::identifier(key)?;
         let to_be_signed = der::sequence(&[
@@ -150,7 +154,7 @@ impl Authority {
             der::integer(&serial_number()),
             algorithm,
             authority.subject().as_raw().to_vec(),
-            der::sequence(&[der::time(now - BACKDATE_SECONDS), der::time(end)]),
+            der::sequence(&[der::time(begin), der::time(end)]),
             der::name(grant.subject),
             grant.public_key.to_vec(),
             der::explicit(3, &der::sequence(&extensions(grant, &authority))),
@@ -285,7 +289,19 @@ mod tests {
         assert!(facts.not_before < now && (3590..=3600).contains(&(facts.not_after - now)));
         assert!(inspect::key_belongs_to(&signed, &key.serialize_pem()).unwrap());
         assert!(check.verify(&inspect::chain(&grant(Usage::Server, 3600)).unwrap()).is_err(), "a server is no client");
-        let long = inspect::facts(&grant(Usage::Client, i64::MAX)).unwrap();
-        assert!(long.not_after - now <= CERTIFICATE_SECONDS + 1);
+        let life = |seconds: i64| {
+            let facts = inspect::facts(&grant(Usage::Client, seconds)).unwrap();
+            facts.not_after - facts.not_before
+        };
+        for (asked, expected) in [
+            (600, 900),
+            (1800, 2100),
+            (7200, 7500),
+            (10 * 3600, 10 * 3600),
+            (20 * 3600, 20 * 3600),
+            (i64::MAX, CERTIFICATE_SECONDS),
+        ] {
+            assert_eq!(life(asked), expected, "{asked}");
+        }
     }
 }

@@ -16,12 +16,17 @@ use crate::{PkiError, Result};
 pub struct Facts {
     pub common_name: String,
     pub organizations: Vec<String>,
+    /// The UIDs of the subject, as Kubernetes writes them there; `None` stands for one that is no text.
+    pub uids: Vec<Option<String>>,
     /// DNS names and IP addresses as text.
     pub hosts: BTreeSet<String>,
     /// Seconds since the epoch.
     pub not_before: i64,
     pub not_after: i64,
 }
+
+/// The attribute of a subject that is the UID of a user (`X509UID` of apiserver).
+const UID: &str = "1.3.6.1.4.1.57683.2";
 
 impl Facts {
     /// Whether it is not valid now, or less than a third of its life is left. One that is not valid yet was made while
@@ -67,6 +72,11 @@ pub fn facts_der(der: &[u8]) -> Result<Facts> {
     Ok(Facts {
         common_name,
         organizations: subject.iter_organization().map(text).collect::<Result<_>>()?,
+        uids: subject
+            .iter_attributes()
+            .filter(|attribute| attribute.attr_type().to_id_string() == UID)
+            .map(|attribute| attribute.as_str().ok().map(str::to_owned))
+            .collect(),
         hosts: hosts(&certificate),
         not_before: certificate.validity().not_before.timestamp(),
         not_after: certificate.validity().not_after.timestamp(),

@@ -4,6 +4,7 @@
 use std::ops::Deref;
 use std::sync::LazyLock;
 
+use cel::escaped;
 use json::{Key, Value};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
@@ -11,7 +12,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::formats;
 use super::pattern::Pattern;
-use crate::rules::cel::typed::escaped;
 use crate::validation::field::Path;
 
 /// One place of a schema. In the parts of `all`, `any`, `one` and `not` only what says something about values is set.

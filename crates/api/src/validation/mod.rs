@@ -9,4 +9,5 @@ pub mod names;
 pub mod object_meta;
 pub(crate) mod relative_path;
 pub mod section;
+pub mod url;
 pub(crate) mod webhook;

@@ -1,8 +1,9 @@
 //! Where webhooks are, and which forms of questions they know: as every kind says it that names some.
 //! Upstream counterpart: apiserver/pkg/util/webhook/validation.go.
 
-use super::field::{Errors, FieldError, Path, quote};
+use super::field::{Errors, FieldError, Path};
 use super::names::{dns1035_label, dns1123_subdomain, port_number};
+use super::url::Url;
 
 /// A reference to a Service.
 pub(crate) struct Service<'a> {
@@ -34,57 +35,12 @@ pub(crate) fn client(given: Option<&str>, service: Option<Service<'_>>, path: &P
     errors
 }
 
-/// The parts of a URL as Go's parser tells them apart: only what follows `//` behind the scheme is a host.
-struct Url<'u> {
-    scheme: String,
-    user: Option<&'u str>,
-    host: &'u str,
-    query: &'u str,
-    fragment: &'u str,
-}
-
-impl<'u> Url<'u> {
-    fn parse(given: &'u str) -> Result<Self, String> {
-        if given.chars().any(|letter| letter.is_ascii_control()) {
-            return Err("net/url: invalid control character in URL".to_owned());
-        }
-        let (rest, fragment) = given.split_once('#').unwrap_or((given, ""));
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
-        let (scheme, rest) = match rest.split_once(|letter| !plain(letter)) {
-            Some(("", _)) if rest.starts_with(':') => return Err("missing protocol scheme".to_owned()),
-            Some((scheme, behind)) if rest[scheme.len()..].starts_with(':') && begins_with_letter(scheme) => {
-                (scheme.to_ascii_lowercase(), behind)
-            }
-            _ => (String::new(), rest),
-        };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if scheme.is_empty() && rest.split('/').next().is_some_and(|segment| segment.contains(':')) {
-            return Err("first path segment in URL cannot contain colon".to_owned());
-        }
-        let behind = rest.strip_prefix("//").filter(|behind| !(scheme.is_empty() && behind.starts_with('/')));
-        let authority = behind.and_then(|behind| behind.split('/').next()).unwrap_or_default();
-        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-        let port = host.rfind(':').map(|at| &host[at..]).filter(|port| !port.contains(']'));
-        if let Some(port) = port.filter(|port| !port[1..].bytes().all(|digit| digit.is_ascii_digit())) {
-            return Err(format!("invalid port {} after host", quote(port)));
-        }
-        if let Some(letter) = host.chars().find(|letter| " <>\"\\^`{|}".contains(*letter)) {
-            return Err(format!("invalid character {} in host name", quote(&letter.to_string())));
-        }
-        Ok(Url { scheme, user, host, query, fragment })
-    }
-}
-
-fn begins_with_letter(text: &str) -> bool {
-    text.starts_with(|letter: char| letter.is_ascii_alphabetic())
-}
-
 fn url(given: &str, path: &Path) -> Errors {
     const FORM: &str = "; desired format: https://host[/path]";
     let url = match Url::parse(given) {
         Ok(url) => url,
         Err(why) => {
-            let detail = format!("url must be a valid URL: parse {}: {why}{FORM}", quote(given));
+            let detail = format!("url must be a valid URL: {why}{FORM}");
             return vec![FieldError::required(path, &detail)];
         }
     };
@@ -156,6 +112,7 @@ pub(crate) fn review_versions(versions: &[String], known: &[&str], missing: &str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::validation::field::quote;
 
     #[test]
     fn paths_of_services_are_checked() {

@@ -15,7 +15,7 @@ use crate::auth::node::graph::{self, Target};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "NodeRestriction",
-    concerns: |attributes| attributes.user.in_group("system:nodes") && attributes.operation != Operation::Connect,
+    concerns: |attributes| attributes.user.is_node() && attributes.operation != Operation::Connect,
     admit: Some(|context, attributes| Box::pin(admit(context, attributes))),
     validate: None,
 };
@@ -107,10 +107,13 @@ fn mirror_pod(node: &str, pod: &Value) -> Verdict {
         (Target::Secret, "secrets"),
         (Target::ConfigMap, "configmaps"),
         (Target::Claim, "persistentvolumeclaims"),
-        (Target::ResourceClaim, "resourceclaims"),
     ] {
         require(!named.contains(&target), || format!("node {node:?} can not create pods that reference {what}"))?;
     }
+    // A claim that is made of a template would be the node's, too.
+    require(items(pod, "/spec/resourceClaims").next().is_none(), || {
+        format!("node {node:?} can not create pods that reference resourceclaims")
+    })?;
     let sources = || items(pod, "/spec/volumes").flat_map(|v| items(v, "/projected/sources"));
     let refers = |field: &str| sources().any(|s| s.get(field).is_some_and(|v| !v.is_null()));
     require(!refers("clusterTrustBundle"), || {
@@ -129,7 +132,7 @@ fn pod_status(node: &str, attributes: &Attributes<'_>) -> Verdict {
     })?;
     // A name in one of these fields opens a claim to the node.
     for (field, what) in [
-        ("/status/resourceClaimStatuses", "resource claim statuses"),
+        ("/status/resourceClaimStatuses", "resource claim statues"),
         ("/status/extendedResourceClaimStatus", "extended resource claim status"),
     ] {
         let status = |o: Option<&Value>| o.and_then(|o| meta::at(o, field)).filter(|v| !v.is_null()).cloned();
@@ -242,9 +245,8 @@ fn resource_slice(node: &str, attributes: &Attributes<'_>) -> Verdict {
 fn own_node(node: &str, attributes: &Attributes<'_>) -> Verdict {
     let name = attributes.object.as_ref().map(meta::name).filter(|n| !n.is_empty()).unwrap_or(attributes.name);
     require(name == node, || format!("node {node:?} is not allowed to modify node {name:?}"))?;
-    let Some(object) = &attributes.object else {
-        return Err(format!("node {node:?} cannot delete node {name:?}"));
-    };
+    // A deletion is the authorizers' matter.
+    let Some(object) = &attributes.object else { return Ok(()) };
     let old = attributes.old;
     let part = |o: Option<&Value>, path: &str| {
         o.and_then(|o| api::meta::at(o, path)).filter(|v| !v.is_null()).cloned().unwrap_or_default()
@@ -418,6 +420,16 @@ mod tests {
             ),
             ("/spec/containers/0", json!({"envFrom": [{"configMapRef": {"name": "x"}}]}), "configmaps"),
             ("/spec", json!({"nodeName": "n1", "serviceAccountName": "bot"}), "a service account"),
+            (
+                "/spec",
+                json!({"nodeName": "n1", "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}]}),
+                "resourceclaims",
+            ),
+            (
+                "/spec",
+                json!({"nodeName": "n1", "resourceClaims": [{"name": "c", "resourceClaimName": "r"}]}),
+                "resourceclaims",
+            ),
             ("/spec", json!({"nodeName": "n1", "imagePullSecrets": [{"name": "x"}]}), "reference secrets"),
         ] {
             let said = create(&[(place, value)]).await.unwrap_err();

@@ -46,10 +46,15 @@ impl User {
         self.in_group(GROUP_MASTERS)
     }
 
+    /// Whether this is a kubelet, also one whose node cannot be told.
+    pub fn is_node(&self) -> bool {
+        self.name.starts_with(NODE_PREFIX) && self.in_group(GROUP_NODES)
+    }
+
     /// The node whose kubelet this is.
     pub fn node_name(&self) -> Option<&str> {
-        let name = self.name.strip_prefix(NODE_PREFIX)?;
-        (!name.is_empty() && self.in_group(GROUP_NODES)).then_some(name)
+        let name = self.name.strip_prefix(NODE_PREFIX).filter(|_| self.is_node())?;
+        (!name.is_empty()).then_some(name)
     }
 
     /// Adds the group that every user except the anonymous one has.

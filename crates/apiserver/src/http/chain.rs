@@ -14,7 +14,7 @@ use listener::Answering;
 
 use crate::{
     audit::{self, AUDIT_ID, Begun, Trail},
-    auth::{self, Attributes, User},
+    auth::{self, Attributes, User, authn},
     call::Call,
     fairness::{self, Flow},
     http::{
@@ -49,6 +49,7 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
         return running.answered(response, None);
     }
     router.web.leave(&parts);
+    let spaced = authn::has_spaced_token(&parts);
     let head = parts.method == Method::HEAD;
     let accept_encoding = parts.headers.get(header::ACCEPT_ENCODING).cloned();
     let counted = info.clone();
@@ -83,6 +84,9 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
         encoding => encoding::encoded(response, encoding),
     };
     respond::common_headers(response.headers_mut());
+    if spaced {
+        respond::warn(&mut response, &[authn::SPACED_TOKEN.to_owned()]);
+    }
     router.web.headers(origin, response.headers_mut());
     if let Some(id) = found.begun.into_id() {
         response.headers_mut().insert(AUDIT_ID, id);

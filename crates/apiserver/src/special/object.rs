@@ -109,19 +109,25 @@ pub async fn connecting(call: &Call, options: Value) -> Result<Value, StatusErro
 
 /// The name in the body is the one in the path, or absent.
 pub fn same_name(call: &Call, object: &Value, what: &str) -> Result<(), StatusError> {
-    let (namespace, name) = (meta::namespace(object), meta::name(object));
+    let name = meta::name(object);
     if !name.is_empty() && name != call.info.name {
         let path = &call.info.name;
         return Err(StatusError::bad_request(format!(
             "name in URL does not match name in {what} object: {path} != {name}"
         )));
     }
-    if !namespace.is_empty() && namespace != call.info.namespace {
-        return Err(StatusError::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+    same_namespace(call, object)
+}
+
+/// The namespace in the body is the one in the path, or absent.
+pub fn same_namespace(call: &Call, object: &Value) -> Result<(), StatusError> {
+    let namespace = meta::namespace(object);
+    if namespace.is_empty() || namespace == call.info.namespace {
+        return Ok(());
     }
-    Ok(())
+    Err(StatusError::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
 }
 
 pub fn created(value: &Value) -> Response {

@@ -9,7 +9,7 @@ use api::status::StatusError;
 use api::validation::field::{FieldError, Path};
 use json::{Map, json};
 
-use super::object::{admitted, body, created, text};
+use super::object::{admitted, body, created, same_namespace, text};
 use crate::auth::authn::Authentication;
 use crate::auth::{Attributes, Selected, User, Verdict};
 use crate::{call::Call, http::body::Response};
@@ -67,37 +67,64 @@ pub async fn self_subject(mut call: Call) -> Result<Response, StatusError> {
 /// `subjectaccessreviews`
 pub async fn access(mut call: Call) -> Result<Response, StatusError> {
     let review = asked(&mut call, AUTHORIZATION, "SubjectAccessReview").await?;
-    answer_for_other(&call, review, "SubjectAccessReview").await
+    let more = metadata_invalid(&review, None).into_iter().collect();
+    let user = user_of(&review);
+    answer(&call, review, "SubjectAccessReview", &user, more).await
 }
 
 /// `localsubjectaccessreviews`
 pub async fn local_access(mut call: Call) -> Result<Response, StatusError> {
     let review = asked(&mut call, AUTHORIZATION, "LocalSubjectAccessReview").await?;
-    let asked = text(&review, "/spec/resourceAttributes/namespace");
-    if asked != call.info.namespace {
-        let here = &call.info.namespace;
-        return Err(StatusError::bad_request(format!(
-            "spec.resourceAttributes.namespace must match namespace: {here}"
-        )));
-    }
-    answer_for_other(&call, review, "LocalSubjectAccessReview").await
+    same_namespace(&call, &review)?;
+    let mut more: Vec<FieldError> = metadata_invalid(&review, Some("namespace")).into_iter().collect();
+    more.extend(elsewhere(&review, &call.info.namespace));
+    let user = user_of(&review);
+    answer(&call, review, "LocalSubjectAccessReview", &user, more).await
 }
 
 /// `selfsubjectaccessreviews`: `kubectl auth can-i`
 pub async fn self_access(mut call: Call) -> Result<Response, StatusError> {
     let review = asked(&mut call, AUTHORIZATION, "SelfSubjectAccessReview").await?;
+    let more = metadata_invalid(&review, None).into_iter().collect();
     let user = call.user.clone();
-    answer(&call, review, "SelfSubjectAccessReview", &user, Vec::new()).await
+    answer(&call, review, "SelfSubjectAccessReview", &user, more).await
 }
 
-async fn answer_for_other(call: &Call, review: Value, kind: &str) -> Result<Response, StatusError> {
-    let mut nobody = Vec::new();
-    let user = user_of(&review);
-    if user.name.is_empty() && user.groups.is_empty() {
-        let path = Path::new("spec").child("user");
-        nobody.push(FieldError::invalid(&path, "", "at least one of user or group must be specified"));
+/// A question has no metadata, since it is no object; in a namespace it may say which.
+fn metadata_invalid(review: &Value, except: Option<&str>) -> Option<FieldError> {
+    let metadata = review.get("metadata")?.as_object()?;
+    let nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    let allowed = |field: &str| field == "managedFields" || except == Some(field);
+    let detail = match except {
+        Some(field) => format!("must be empty except for {field}"),
+        None => "must be empty".to_owned(),
+    };
+    let more = metadata.iter().any(|(field, value)| !nothing(value) && !allowed(field));
+    more.then(|| FieldError::invalid(&Path::new("metadata"), metadata, &detail))
+}
+
+/// The things that a question in a namespace asks about and that are not in there.
+fn elsewhere(review: &Value, here: &str) -> Vec<FieldError> {
+    let spec = Path::new("spec");
+    let part = |field: &str| review.get("spec").and_then(|s| s.get(field)).filter(|v| v.is_object());
+    let mut errors = Vec::new();
+    if let Some(wanted) = part("resourceAttributes").map(|wanted| text(wanted, "/namespace"))
+        && wanted != here
+    {
+        let path = spec.child("resourceAttributes").child("namespace");
+        errors.push(FieldError::invalid(&path, wanted, "must match metadata.namespace"));
     }
-    answer(call, review, kind, &user, nobody).await
+    if let Some(wanted) = part("nonResourceAttributes") {
+        let path = spec.child("nonResourceAttributes");
+        errors.push(FieldError::invalid(&path, wanted, "disallowed on this kind of request"));
+    }
+    errors
 }
 
 fn user_of(review: &Value) -> User {
@@ -117,7 +144,7 @@ async fn answer(
     mut review: Value,
     kind: &str,
     user: &User,
-    about_user: Vec<FieldError>,
+    more: Vec<FieldError>,
 ) -> Result<Response, StatusError> {
     let spec = Path::new("spec");
     let mut errors = Vec::new();
@@ -136,8 +163,11 @@ async fn answer(
         )),
         _ => {}
     }
-    errors.extend(about_user);
+    if user.name.is_empty() && user.groups.is_empty() {
+        errors.push(FieldError::invalid(&spec.child("user"), "", "at least one of user or group must be specified"));
+    }
     errors.extend(resource.into_iter().flat_map(|wanted| selectors_invalid(wanted, &spec.child("resourceAttributes"))));
+    errors.extend(more);
     if !errors.is_empty() {
         return Err(StatusError::invalid(AUTHORIZATION, kind, "", &errors));
     }
@@ -359,6 +389,32 @@ mod tests {
             (bob.name.as_str(), bob.groups, bob.extra["k"].clone()),
             ("bob", vec!["a".to_owned()], vec!["v".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_question_is_no_object_and_stays_in_its_namespace() {
+        let metadata = |metadata: Value, except: Option<&str>| {
+            let review = json!({"metadata": metadata, "spec": {}});
+            metadata_invalid(&review, except).map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert_eq!(metadata(json!({}), None), "");
+        assert_eq!(metadata(json!({"creationTimestamp": null, "name": "", "managedFields": [{}]}), None), "");
+        assert_eq!(metadata(json!({"name": "a"}), None), "metadata: Invalid value: {\"name\":\"a\"}: must be empty");
+        assert_eq!(metadata(json!({"namespace": "ns"}), Some("namespace")), "");
+        let said = "metadata: Invalid value: {\"labels\":{\"a\":\"b\"}}: must be empty except for namespace";
+        assert_eq!(metadata(json!({"labels": {"a": "b"}}), Some("namespace")), said);
+        let asked = |spec: Value| {
+            let errors = elsewhere(&json!({"spec": spec}), "foo");
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(asked(json!({"resourceAttributes": {"namespace": "foo"}})), "");
+        let said = |wanted: &str| {
+            format!("spec.resourceAttributes.namespace: Invalid value: {wanted}: must match metadata.namespace")
+        };
+        assert_eq!(asked(json!({"resourceAttributes": {"namespace": "bar"}})), said("\"bar\""));
+        assert_eq!(asked(json!({"resourceAttributes": {"verb": "list"}})), said("\"\""));
+        let said = "spec.nonResourceAttributes: Invalid value: {\"path\":\"/\"}: disallowed on this kind of request";
+        assert_eq!(asked(json!({"nonResourceAttributes": {"path": "/"}})), said);
     }
 
     /// The fields, the labels, and what is passed over.

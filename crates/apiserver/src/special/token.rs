@@ -28,20 +28,31 @@ pub struct Issuer {
     pub expiry: Expiry,
     /// The audiences of a token that names none: the API server's.
     pub audiences: Vec<String>,
+    /// Whether a request that names another UID than the account's is refused, and not only warned about.
+    pub same_uid: bool,
 }
+
+const GROUP: &str = "authentication.k8s.io";
 
 /// `serviceaccounts/NAME/token`
 pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, StatusError> {
-    let (mut request, options) = body(&mut call, "authentication.k8s.io", "v1", "TokenRequest").await?;
+    let (mut request, options) = body(&mut call, GROUP, "v1", "TokenRequest").await?;
+    let (namespace, name) = (call.info.namespace.clone(), call.info.name.clone());
+    if !meta::name(&request).is_empty() && meta::name(&request) != name {
+        let (path, detail) = (Path::new("metadata").child("name"), "must match the service account name if specified");
+        let wrong = FieldError::invalid(&path, meta::name(&request), detail);
+        return Err(StatusError::invalid(GROUP, "TokenRequest", &name, &[wrong]));
+    }
     same_name(&call, &request, "TokenRequest")?;
     let objects = &call.state.objects;
     let definition = objects.definition("", "serviceaccounts")?;
-    let (namespace, name) = (call.info.namespace.clone(), call.info.name.clone());
     let account = objects.get(&definition, &namespace, &name).await?;
+    let mut warnings = issuer.compare_uids(meta::uid(&request), meta::uid(&account), &name)?;
     let now = clock::now_seconds();
     if let Some(metadata) = meta::metadata_mut(&mut request) {
         metadata.insert("name", json!(name));
         metadata.insert("namespace", json!(namespace));
+        metadata.insert("uid", json!(meta::uid(&account)));
         metadata.insert("creationTimestamp", json!(now.to_string()));
     }
     // Admission sees the audiences that were asked for: the usual ones come in afterwards.
@@ -50,14 +61,14 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
         if errors.is_empty() {
             return Ok(());
         }
-        Err(StatusError::invalid("authentication.k8s.io", "TokenRequest", &name, &errors))
+        Err(StatusError::invalid(GROUP, "TokenRequest", &name, &errors))
     })
     .await?;
     let audiences = request.pointer_mut("/spec/audiences").and_then(Value::as_array_mut);
     if audiences.is_none_or(|a| a.is_empty()) {
         request["spec"]["audiences"] = json!(issuer.audiences);
     }
-    let warnings = shorten(&mut request, issuer.expiry);
+    warnings.extend(shorten(&mut request, issuer.expiry));
     let mut bound = Bound {
         namespace: namespace.clone(),
         node: None,
@@ -76,6 +87,23 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
     let mut response = created(&request);
     respond::warn(&mut response, &warnings);
     Ok(response)
+}
+
+impl Issuer {
+    /// Refuses a request for an account that was there before under the same name, or warns about it.
+    fn compare_uids(&self, asked: &str, own: &str, name: &str) -> Result<Vec<String>, StatusError> {
+        if asked.is_empty() || asked == own {
+            return Ok(Vec::new());
+        }
+        let why =
+            format!("the UID in the token request ({asked}) does not match the UID of the service account ({own})");
+        if self.same_uid {
+            return Err(StatusError::conflict(GROUP, "TokenRequest", name, &why));
+        }
+        Ok(vec![format!(
+            "{why} but TokenRequestServiceAccountUIDValidation is not enabled. In the future, this will return a conflict error"
+        )])
+    }
 }
 
 /// Gives who asks for too long a life the longest that there is, and says so.
@@ -110,24 +138,17 @@ fn validate(request: &Value) -> Vec<FieldError> {
 async fn bind(objects: &ObjectStore, request: &Value, bound: &mut Bound) -> Result<(), StatusError> {
     let Some(wanted) = request.pointer("/spec/boundObjectRef").filter(|r| r.is_object()) else { return Ok(()) };
     let (kind, version, name) = (text(wanted, "/kind"), text(wanted, "/apiVersion"), text(wanted, "/name"));
-    let (plural, namespace) = match (kind, version) {
-        ("Pod", "v1") => ("pods", bound.namespace.as_str()),
-        ("Secret", "v1") => ("secrets", bound.namespace.as_str()),
-        ("Node", "v1") => ("nodes", ""),
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let (plural, namespace) = match (group, kind) {
+        ("", "Pod") => ("pods", bound.namespace.as_str()),
+        ("", "Secret") => ("secrets", bound.namespace.as_str()),
+        ("", "Node") => ("nodes", ""),
         _ => {
-            let message = format!("cannot bind token to object of type {version}, Kind={kind}");
+            let message = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
             return Err(StatusError::bad_request(message));
         }
     };
     let object = objects.get(&*objects.definition("", plural)?, namespace, name).await?;
-    let uid = text(wanted, "/uid");
-    if !uid.is_empty() && uid != meta::uid(&object) {
-        let why = format!(
-            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
-             deleted and then recreated"
-        );
-        return Err(StatusError::conflict("", plural, name, &why));
-    }
     let found = Some(reference(&object));
     match kind {
         "Secret" => bound.secret = found,
@@ -142,6 +163,14 @@ async fn bind(objects: &ObjectStore, request: &Value, bound: &mut Bound) -> Resu
             bound.pod = found;
             bound.node = node(objects, text(&object, "/spec/nodeName")).await?;
         }
+    }
+    let uid = text(wanted, "/uid");
+    if !uid.is_empty() && uid != meta::uid(&object) {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
+             deleted and then recreated"
+        );
+        return Err(StatusError::conflict("", kind, name, &why));
     }
     Ok(())
 }
@@ -185,7 +214,7 @@ mod tests {
     fn projected_tokens_live_longer_than_they_say() {
         let signer = Signer::new(&pki::SigningKey::create().unwrap()).unwrap();
         let (signing, name) = (Signing::Own(Box::new(signer)), "https://us".to_owned());
-        let issuer = Issuer { signing, name, expiry: Expiry::default(), audiences: vec!["api".into()] };
+        let issuer = Issuer { signing, name, expiry: Expiry::default(), audiences: vec!["api".into()], same_uid: true };
         let account = Reference { name: "bot".into(), uid: "u".into() };
         let bound = |pod: Option<&str>| Bound {
             namespace: "ns".into(),
@@ -216,5 +245,13 @@ mod tests {
         assert_eq!(told, ["requested expiration of 9000 seconds shortened to 7200 seconds"]);
         assert_eq!(seconds(&long), 7200);
         assert!(shorten(&mut long, Expiry::default()).is_empty());
+        assert_eq!(issuer.compare_uids("", "own", "bot"), Ok(Vec::new()));
+        assert_eq!(issuer.compare_uids("own", "own", "bot"), Ok(Vec::new()));
+        let why = "the UID in the token request (other) does not match the UID of the service account (own)";
+        let refused = issuer.compare_uids("other", "own", "bot").unwrap_err();
+        let begin = "Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"bot\":";
+        assert_eq!((refused.code, refused.message), (409, format!("{begin} {why}")));
+        let told = Issuer { same_uid: false, ..issuer }.compare_uids("other", "own", "bot").unwrap();
+        assert!(told[0].starts_with(&format!("{why} but TokenRequestServiceAccountUIDValidation is not enabled")));
     }
 }

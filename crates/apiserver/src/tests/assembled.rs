@@ -222,26 +222,6 @@ async fn a_pod_is_admitted_bound_and_evicted_and_its_node_reads_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_can_be_checked_elsewhere() {
-    let talk = Talk::start().await;
-    const CONFIGURATION: &str = "GET /.well-known/openid-configuration";
-    assert_eq!(talk.say("", CONFIGURATION, json!(null)).await.0, 403);
-    let configuration = talk.ok("+root", CONFIGURATION, json!(null)).await;
-    assert_eq!(configuration["issuer"], "https://us");
-    assert_eq!(configuration["id_token_signing_alg_values_supported"], json!(["ES256"]));
-    assert!(configuration["jwks_uri"].as_str().unwrap().ends_with("/openid/v1/jwks"));
-    let account =
-        talk.ok("+root", "POST /api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "a"}}));
-    account.await;
-    let path = "POST /api/v1/namespaces/default/serviceaccounts/a/token";
-    let token = talk.ok("+root", path, json!({"spec": {}})).await["status"]["token"].as_str().unwrap().to_owned();
-    let keys = talk.ok(&token, "GET /openid/v1/jwks", json!(null)).await;
-    assert_eq!((&keys["keys"][0]["kty"], &keys["keys"][0]["use"]), (&json!("EC"), &json!("sig")));
-    let header = jsonwebtoken::decode_header(&token).unwrap();
-    assert_eq!(header.kid.as_deref(), keys["keys"][0]["kid"].as_str());
-}
-
-#[tokio::test(start_paused = true)]
 async fn components_show_how_they_are() {
     let talk = Talk::start().await;
     const COMPONENTS: &str = "GET /api/v1/componentstatuses";

@@ -24,6 +24,8 @@ pub mod idp;
 pub mod objects;
 mod older;
 pub mod over_tls;
+mod policies;
 mod scale;
+mod tokens;
 mod webhooks;
 mod websockets;

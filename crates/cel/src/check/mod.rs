@@ -14,6 +14,7 @@ use crate::error::{CompileError, Issue};
 use crate::function::Functions;
 use crate::node::{Index, Node, Select};
 use crate::syntax::ast::{Access, Expr, Kind};
+use crate::syntax::unescaped;
 use crate::typing::Type;
 use crate::value::Value;
 pub(crate) use facts::{Facts, Resolved};
@@ -33,6 +34,8 @@ pub(crate) struct Declarations {
     pub made: Vec<Made>,
     /// Names of types.
     pub types: BTreeMap<&'static str, Type>,
+    /// Whether the keys of maps are selected by their spelling: `a__dot__b` for `a.b`.
+    pub spelled: bool,
 }
 
 /// The checked form of an expression, and the type of its result.
@@ -165,7 +168,8 @@ impl Checker<'_> {
             Access::Plain if wrapped => Type::optional(found),
             Access::Plain => found,
         };
-        let field: Arc<str> = field.into();
+        let spelled = self.declarations.spelled && !matches!(inner, Type::Object(_));
+        let field = if spelled { unescaped(field) } else { None }.unwrap_or_else(|| field.to_owned()).into();
         (Node::Select(Box::new(Select { operand: node, field, access })), result)
     }
 

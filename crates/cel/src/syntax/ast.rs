@@ -155,21 +155,28 @@ impl Expr {
         }
     }
 
+    /// The expressions right below this one.
+    fn parts(&self) -> Vec<&Expr> {
+        match &self.kind {
+            Kind::Literal(_) | Kind::Ident(_) => Vec::new(),
+            Kind::Object { fields, .. } => fields.iter().map(|(_, value, _)| value).collect(),
+            Kind::Select { operand, .. } => vec![operand],
+            Kind::Call { target, arguments, .. } => target.as_deref().into_iter().chain(arguments).collect(),
+            Kind::List(items) => items.iter().map(|(item, _)| item).collect(),
+            Kind::Map(entries) => entries.iter().flat_map(|(key, value, _)| [key, value]).collect(),
+            Kind::Fold(fold) => vec![&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result],
+        }
+    }
+
     /// The number of expressions in the tree.
     pub(crate) fn count(&self) -> usize {
-        1 + match &self.kind {
-            Kind::Literal(_) | Kind::Ident(_) => 0,
-            Kind::Object { fields, .. } => fields.iter().map(|(_, value, _)| value.count()).sum(),
-            Kind::Select { operand, .. } => operand.count(),
-            Kind::Call { target, arguments, .. } => {
-                target.as_ref().map_or(0, |t| t.count()) + arguments.iter().map(Expr::count).sum::<usize>()
-            }
-            Kind::List(items) => items.iter().map(|(item, _)| item.count()).sum(),
-            Kind::Map(entries) => entries.iter().map(|(key, value, _)| key.count() + value.count()).sum(),
-            Kind::Fold(fold) => {
-                let parts = [&fold.range, &fold.start, &fold.condition, &fold.step, &fold.result];
-                parts.iter().map(|p| p.count()).sum()
-            }
-        }
+        1 + self.parts().into_iter().map(Expr::count).sum::<usize>()
+    }
+
+    /// Whether a field of a variable is selected anywhere in the tree: as `a.b`, `a.?b` or in `has(a.b)`.
+    pub(crate) fn selects(&self, variable: &str, field: &str) -> bool {
+        let here = |operand: &Expr, selected: &str| operand.as_ident() == Some(variable) && selected == field;
+        matches!(&self.kind, Kind::Select { operand, field, .. } if here(operand, field))
+            || self.parts().into_iter().any(|part| part.selects(variable, field))
     }
 }

@@ -5,6 +5,8 @@ mod lexer;
 mod literal;
 mod macros;
 mod parser;
+mod spelling;
 
-pub use parser::is_identifier;
 pub(crate) use parser::parse;
+pub use parser::{is_identifier, selects};
+pub use spelling::{escaped, unescaped};

@@ -44,6 +44,11 @@ pub fn is_identifier(name: &str) -> bool {
     first && free && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
+/// Whether an expression selects a field of a variable anywhere: `a.b`, `a.?b` or `has(a.b)`. A text that is none does not.
+pub fn selects(source: &str, variable: &str, field: &str) -> bool {
+    parse(source).is_ok_and(|expr| expr.selects(variable, field))
+}
+
 /// The mistake of the grammar at which the reading ends.
 type Failed = Issue;
 

@@ -2,11 +2,11 @@
 //! the most, from the other how often it can be asked in one object.
 //! Upstream counterpart: SchemaDeclType of apiserver/pkg/cel/common.
 
+use cel::escaped;
 use cel::estimate::Sizes;
 use json::Value;
 
 use crate::custom::structural::Structural;
-use crate::rules::cel::typed::escaped;
 
 /// The largest request, as estimates take it. It does not follow the server's own bound: which definitions are valid must
 /// not depend on that.

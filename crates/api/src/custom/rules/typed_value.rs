@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use base64::Engine;
-use cel::{Map, Type, Value};
+use cel::{Map, Type, Value, escaped};
 use json::Value as Json;
 
 use crate::custom::formats::go_duration;
 use crate::custom::structural::Structural;
-use crate::rules::cel::typed::escaped;
 
 /// The object types that a schema needs, by name.
 pub type Objects = Vec<(String, Vec<(String, Type)>)>;

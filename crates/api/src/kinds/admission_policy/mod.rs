@@ -3,6 +3,8 @@
 
 pub(crate) mod expressions;
 mod mutating;
+#[cfg(test)]
+mod mutating_tests;
 mod mutations;
 pub mod stable;
 mod status;

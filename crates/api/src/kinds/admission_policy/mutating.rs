@@ -82,7 +82,7 @@ fn about_conditions(
     (spec.and_then(|spec| spec.param_kind.as_ref()), spec.and_then(|spec| spec.match_conditions.as_ref()))
 }
 
-fn policy(policy: &MutatingAdmissionPolicy, conditions: bool) -> Errors {
+pub(super) fn policy(policy: &MutatingAdmissionPolicy, conditions: bool) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = &policy.spec else { return vec![FieldError::required(&path, "")] };
     let failure = spec.failure_policy.as_deref().unwrap_or_default();
@@ -104,7 +104,7 @@ fn policy(policy: &MutatingAdmissionPolicy, conditions: bool) -> Errors {
     errors
 }
 
-fn binding(binding: &MutatingAdmissionPolicyBinding) -> Errors {
+pub(super) fn binding(binding: &MutatingAdmissionPolicyBinding) -> Errors {
     let path = Path::new("spec");
     let Some(spec) = &binding.spec else { return vec![FieldError::required(&path, "")] };
     let mut errors = validation::policy_name(spec.policy_name.as_deref(), &path);
@@ -125,163 +125,4 @@ fn operations(resources: &MatchResources, path: &Path) -> Errors {
     let operations = rules.flat_map(|rule| rule.operations.iter().flatten());
     let wrong = operations.filter(|operation| !OPERATIONS.contains(&operation.as_str()));
     wrong.map(|operation| FieldError::not_supported(&path, operation, &OPERATIONS)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use json::json;
-
-    use super::*;
-
-    fn shown(errors: Errors) -> Vec<String> {
-        errors.iter().map(ToString::to_string).collect()
-    }
-
-    /// A policy that is right but for what the change does to it.
-    fn of_policy(change: impl Fn(&mut Value)) -> Vec<String> {
-        let rule = json!({"operations": ["CREATE"], "apiGroups": ["apps"], "apiVersions": ["v1"], "scope": "*",
-            "resources": ["deployments"]});
-        let constraints = json!({"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
-            "resourceRules": [rule]});
-        let expression = "Object{spec: Object.spec{replicas: object.spec.replicas + 1}}";
-        let spec = json!({"failurePolicy": "Fail", "reinvocationPolicy": "Never", "matchConstraints": constraints,
-            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}]});
-        let mut object = json!({"metadata": {"name": "replicas.example.com"}, "spec": spec});
-        change(&mut object["spec"]);
-        shown(policy(&json::from_value(object).expect("a policy"), true))
-    }
-
-    #[test]
-    fn policies_are_checked() {
-        let check = |change: fn(&mut Value), expected: &[&str]| assert_eq!(of_policy(change), expected);
-        check(|_| {}, &[]);
-        check(
-            |s| {
-                s["failurePolicy"] = json!("Never");
-                s["reinvocationPolicy"] = json!("Always");
-                s["mutations"] = json!([]);
-            },
-            &[
-                "spec.failurePolicy: Unsupported value: \"Never\": supported values: \"Fail\", \"Ignore\"",
-                "spec.mutations: Required value: mutations must contain at least one item",
-                "spec.reinvocationPolicy: Unsupported value: \"Always\": supported values: \"IfNeeded\", \"Never\"",
-            ],
-        );
-        check(|s| s["reinvocationPolicy"] = json!(""), &["spec.reinvocationPolicy: Required value"]);
-        check(
-            |s| s["matchConstraints"]["resourceRules"] = json!([]),
-            &["spec.matchConstraints.resourceRules: Required value"],
-        );
-        check(
-            |s| s["matchConstraints"]["resourceRules"][0]["operations"] = json!(["CREATE", "DELETE"]),
-            &[
-                "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \"*\", \
-             \"CONNECT\", \"CREATE\", \"UPDATE\"",
-            ],
-        );
-    }
-
-    #[test]
-    fn mutations_are_of_their_type_and_compile() {
-        let check = |mutation: Value, expected: &[&str]| {
-            assert_eq!(of_policy(|s| s["mutations"] = json!([mutation.clone()])), expected, "{mutation}");
-        };
-        let patch = |text: &str| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": text}});
-        let apply = |text: &str| json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}});
-        check(patch("[JSONPatch{op: 'remove', path: '/a/' + jsonpatch.escapeKey('b/c')}]"), &[]);
-        check(
-            patch("[JSONPatch{op: 'add', path: '/spec', value: Object.spec{replicas: 3}}, JSONPatch{op: 'test'}]"),
-            &[],
-        );
-        check(json!({"patchType": ""}), &["spec.mutations[0].patchType: Required value"]);
-        check(
-            json!({"patchType": "Merge"}),
-            &["spec.mutations[0].patchType: Unsupported value: \"Merge\": supported values: \"ApplyConfiguration\", \
-             \"JSONPatch\""],
-        );
-        check(
-            json!({"patchType": "JSONPatch", "applyConfiguration": {"expression": "Object{}"}}),
-            &[
-                "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
-                "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified when \
-                 patchType is JSONPatch",
-            ],
-        );
-        check(
-            json!({"patchType": "ApplyConfiguration", "jsonPatch": {"expression": "[]"}}),
-            &[
-                "spec.mutations[0].applyConfiguration: Required value: must be specified when patchType is \
-                 ApplyConfiguration",
-                "spec.mutations[0].jsonPatch: Invalid value: \"{jsonPatch}\": must not be specified when patchType is \
-                 ApplyConfiguration",
-            ],
-        );
-        check(apply(" "), &["spec.mutations[0].applyConfiguration.expression: Required value"]);
-        let place = "spec.mutations[0].applyConfiguration.expression: Invalid value:";
-        check(apply("'a'"), &[&format!("{place} \"'a'\": must evaluate to Object but got string")]);
-        check(
-            apply("Object.spec{}"),
-            &[&format!("{place} \"Object.spec{{}}\": must evaluate to Object but got Object.spec")],
-        );
-        let place = "spec.mutations[0].jsonPatch.expression: Invalid value:";
-        check(patch("[1]"), &[&format!("{place} \"[1]\": must evaluate to list(JSONPatch) but got list(int)")]);
-        check(
-            patch("missing"),
-            &[&format!(
-                "{place} \"missing\": compilation failed: ERROR: <input>:1:1: undeclared reference to 'missing' (in \
-                 container '')\n | missing\n | ^"
-            )],
-        );
-    }
-
-    #[test]
-    fn variables_are_known_to_mutations_and_make_no_objects() {
-        let with = |variable: &str| {
-            of_policy(|s| {
-                s["variables"] = json!([{"name": "n", "expression": variable}]);
-                let expression = "[JSONPatch{op: 'add', path: '/spec/replicas', value: variables.n}]";
-                s["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]);
-            })
-        };
-        assert_eq!(with("object.spec.replicas + 1"), [""; 0]);
-        let refused = with("Object{}");
-        assert!(refused[0].contains("undeclared reference to 'Object' (in container '')"), "{refused:?}");
-    }
-
-    #[test]
-    fn bindings_are_checked() {
-        let check = |spec: Value, expected: &[&str]| {
-            let object = json!({"metadata": {"name": "b"}, "spec": spec});
-            assert_eq!(shown(binding(&json::from_value(object).expect("a binding"))), expected);
-        };
-        check(json!({"policyName": "p"}), &[]);
-        check(
-            json!({"policyName": "", "paramRef": {"name": "a", "selector": {}}}),
-            &[
-                "spec.policyName: Required value",
-                "spec.paramRef.name: Forbidden: name and selector are mutually exclusive",
-                "spec.paramRef.selector: Forbidden: name and selector are mutually exclusive",
-                "spec.paramRef.parameterNotFoundAction: Required value",
-            ],
-        );
-        let rule = json!({"operations": ["DELETE"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]});
-        let resources = json!({"matchPolicy": "Exact", "namespaceSelector": {}, "objectSelector": {},
-            "resourceRules": [rule]});
-        check(
-            json!({"policyName": "p", "matchResources": resources}),
-            &["spec.matchResources.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \"*\", \
-             \"CONNECT\", \"CREATE\", \"UPDATE\""],
-        );
-    }
-
-    #[test]
-    fn the_first_version_refuses_for_missing_params_by_default() {
-        let mut binding = json!({"spec": {"paramRef": {"name": "a"}}});
-        (MUTATING_BINDING_V1ALPHA1.to_current)(&mut binding);
-        assert_eq!(binding["spec"]["paramRef"]["parameterNotFoundAction"], "Deny");
-        let allowed = json!({"spec": {"paramRef": {"name": "a", "parameterNotFoundAction": "Allow"}}});
-        let mut binding = allowed.clone();
-        (MUTATING_BINDING_V1ALPHA1.to_current)(&mut binding);
-        assert_eq!(binding, allowed);
-    }
 }

@@ -1,8 +1,9 @@
 //! Validating policies and their bindings case by case as upstream's tests (validation_test.go), what is sent with what is said
-//! about it.
+//! about it; and the tables of what both sorts of policies share.
 
 use json::{Value, json};
 
+use super::mutating_tests as mutating;
 use super::validation::{binding, policy, policy_update};
 use crate::validation::field::Errors;
 
@@ -192,6 +193,7 @@ fn params_are_of_a_kind_that_can_be() {
     let check = |kind: Value, expected: &[&str]| {
         let expected: Vec<String> = expected.iter().map(|why| format!("spec.paramKind.{why}")).collect();
         assert_eq!(of_policy(|s| s["paramKind"] = kind.clone()), expected, "{kind}");
+        assert_eq!(mutating::of_policy(|s| s["paramKind"] = kind.clone()), expected, "{kind}");
     };
     let of = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind});
     check(of("test.example.com/v1", "Example"), &[]);
@@ -207,7 +209,7 @@ fn params_are_of_a_kind_that_can_be() {
     check(of("v1", "a b"), &[&kind]);
 }
 
-/// The rules of what a policy or its binding is about: each case in all three places.
+/// The rules of what a policy or its binding is about: each case in all three places of both sorts.
 #[test]
 fn rules_say_what_they_are_about() {
     let check = |fields: Value, expected: &[&str]| {
@@ -219,6 +221,16 @@ fn rules_say_what_they_are_about() {
         let found = of_policy(|s| s["matchConstraints"]["excludeResourceRules"] = json!([rule]));
         assert_eq!(found, at("matchConstraints.excludeResourceRules"), "{fields}");
         let found = of_binding(|s| s["matchResources"]["resourceRules"] = json!([rule]));
+        assert_eq!(found, at("matchResources.resourceRules"), "{fields}");
+        // Which operations a mutating policy has beside that is a rule of its own.
+        let shared = |found: Vec<String>| {
+            found.into_iter().filter(|why| !why.contains(".resourceRules.operations: ")).collect::<Vec<_>>()
+        };
+        let found = shared(mutating::of_policy(|s| s["matchConstraints"]["resourceRules"] = json!([rule])));
+        assert_eq!(found, at("matchConstraints.resourceRules"), "{fields}");
+        let found = mutating::of_policy(|s| s["matchConstraints"]["excludeResourceRules"] = json!([rule]));
+        assert_eq!(found, at("matchConstraints.excludeResourceRules"), "{fields}");
+        let found = shared(mutating::of_binding(|s| s["matchResources"]["resourceRules"] = json!([rule])));
         assert_eq!(found, at("matchResources.resourceRules"), "{fields}");
     };
     check(json!({}), &[]);
@@ -252,6 +264,7 @@ fn rules_say_what_they_are_about() {
 fn constraints_are_there_and_complete() {
     let check = |change: &dyn Fn(&mut Value), expected: &[&str]| {
         assert_eq!(of_policy(|spec| change(spec)), expected);
+        assert_eq!(mutating::of_policy(|spec| change(spec)), expected);
     };
     check(&|s| s["failurePolicy"] = Value::Null, &["spec.failurePolicy: Required value"]);
     check(&|s| s["matchConstraints"] = Value::Null, &["spec.matchConstraints: Required value"]);
@@ -382,8 +395,12 @@ fn conditions_may_ask_for_params_where_there_are_any() {
 fn bindings_name_a_policy_and_actions() {
     let check = |change: &dyn Fn(&mut Value), expected: &[&str]| assert_eq!(of_binding(|spec| change(spec)), expected);
     check(&|_| {}, &[]);
-    check(&|s| s["policyName"] = json!(""), &["spec.policyName: Required value"]);
-    check(&|s| s["policyName"] = json!("!!!!"), &[&format!("spec.policyName: Invalid value: \"!!!!\": {SUBDOMAIN}")]);
+    let both = |change: &dyn Fn(&mut Value), expected: &[&str]| {
+        check(change, expected);
+        assert_eq!(mutating::of_binding(|spec| change(spec)), expected);
+    };
+    both(&|s| s["policyName"] = json!(""), &["spec.policyName: Required value"]);
+    both(&|s| s["policyName"] = json!("!!!!"), &[&format!("spec.policyName: Invalid value: \"!!!!\": {SUBDOMAIN}")]);
     check(
         &|s| s["validationActions"] = json!(["Deny", "Deny"]),
         &["spec.validationActions[1]: Duplicate value: \"Deny\""],
@@ -394,8 +411,12 @@ fn bindings_name_a_policy_and_actions() {
     let none = "spec.validationActions: Required value: at least one validation action is required";
     check(&|s| s["validationActions"] = json!([]), &[none]);
     let missing = "spec.paramRef: Required value: one of name or selector must be specified";
-    check(&|s| s["paramRef"] = json!({"parameterNotFoundAction": "Deny"}), &[missing]);
+    both(&|s| s["paramRef"] = json!({"parameterNotFoundAction": "Deny"}), &[missing]);
     let action =
         "spec.paramRef.parameterNotFoundAction: Unsupported value: \"Warn\": supported values: \"Deny\", \"Allow\"";
-    check(&|s| s["paramRef"]["parameterNotFoundAction"] = json!("Warn"), &[action]);
+    both(&|s| s["paramRef"]["parameterNotFoundAction"] = json!("Warn"), &[action]);
+    let action = "spec.paramRef.parameterNotFoundAction: Required value";
+    both(&|s| s["paramRef"]["parameterNotFoundAction"] = Value::Null, &[action]);
+    let slash = "spec.paramRef.name: Invalid value: \"a/b\": may not contain '/'";
+    both(&|s| s["paramRef"]["name"] = json!("a/b"), &[slash]);
 }

@@ -6,7 +6,7 @@ use cel::{Environment, Program, Type};
 
 /// The names that expressions over claims may use.
 static CLAIMS: LazyLock<Environment> =
-    LazyLock::new(|| super::environment().variable("claims", Type::map(Type::String, Type::Dyn)).build());
+    LazyLock::new(|| super::environment().spelled().variable("claims", Type::map(Type::String, Type::Dyn)).build());
 /// The names that expressions over a user may use.
 static USER: LazyLock<Environment> = LazyLock::new(|| {
     let texts = || Type::list(Type::String);
@@ -17,7 +17,7 @@ static USER: LazyLock<Environment> = LazyLock::new(|| {
         ("extra".to_owned(), Type::map(Type::String, texts())),
     ];
     let user = "kubernetes.UserInfo";
-    super::environment().object(user, fields).variable("user", Type::object(user)).build()
+    super::environment().spelled().object(user, fields).variable("user", Type::object(user)).build()
 });
 
 /// The purpose of an expression.
@@ -43,39 +43,7 @@ pub fn compile(purpose: Purpose, expression: &str) -> Result<Program, String> {
 
 /// Whether an expression asks for a claim by its name: `claims.NAME` or `claims.?NAME`.
 pub fn selects(expression: &str, claim: &str) -> bool {
-    let words = words(expression);
-    words.windows(3).enumerate().any(|(at, three)| {
-        let first = at == 0 || words[at - 1] != ".";
-        first && three[0] == "claims" && three[1] == "." && three[2] == claim
-    })
-}
-
-/// The names and dots of an expression; what stands in quotes is none of them.
-fn words(expression: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut rest = expression.chars().peekable();
-    let mut joined = false;
-    while let Some(c) = rest.next() {
-        let name = |c: char| c.is_alphanumeric() || c == '_';
-        if c == '"' || c == '\'' {
-            while let Some(inside) = rest.next() {
-                match inside {
-                    '\\' => drop(rest.next()),
-                    end if end == c => break,
-                    _ => {}
-                }
-            }
-            words.push("\"".to_owned());
-        } else if name(c) && joined {
-            if let Some(last) = words.last_mut() {
-                last.push(c);
-            }
-        } else if !c.is_whitespace() && c != '?' {
-            words.push(c.to_string());
-        }
-        joined = name(c);
-    }
-    words
+    cel::selects(expression, "claims", claim)
 }
 
 #[cfg(test)]
@@ -95,6 +63,44 @@ mod tests {
         check("other.claims.email", false);
         check("myclaims.email", false);
         check("claims.a.email", false);
+        check("claims.", false);
+        check("claims.sub // claims.email", false);
+        check("r'\\' + claims.email", true);
+        check("\"\"\"it's\"\"\" + claims.email", true);
+        check("{claims.?email: \"panda\"}", true);
+        check("{\"fancy\": claims.?email}", true);
+        check("[\"a\"].map(i, i + claims.email)", true);
+        check("['yay', string(claims.email), 'panda'].join(' ')", true);
+        check("claims.email.trim()", true);
+        check("claims.?emails", false);
+    }
+
+    #[test]
+    fn names_that_are_none_are_spelled_out() {
+        let check = |name: &str, spelled: &str| {
+            assert_eq!(cel::escaped(name).as_deref(), Some(spelled));
+            assert_eq!(cel::unescaped(spelled).as_deref(), Some(name));
+        };
+        check("a.a", "a__dot__a");
+        check("a__a", "a__underscores__a");
+        check("a.-/__a", "a__dot____dash____slash____underscores__a");
+        check("a._a", "a__dot___a");
+        check("a__.__a", "a__underscores____dot____underscores__a");
+        check("a___a", "a__underscores___a");
+        check("a____a", "a__underscores____underscores__a");
+        check("a__dot__a", "a__underscores__dot__underscores__a");
+        check(".a", "__dot__a");
+        check("namespace", "__namespace__");
+        check("true", "__true__");
+        check("has", "has");
+        check("_if", "_if");
+        check("aNamespace", "aNamespace");
+        for none in ["", "@", "1up", "a b"] {
+            assert_eq!(cel::escaped(none), None, "{none}");
+        }
+        for none in ["a__if__", "a__other__b", "__dots__"] {
+            assert_eq!(cel::unescaped(none), None, "{none}");
+        }
     }
 
     #[test]

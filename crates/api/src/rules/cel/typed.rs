@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cel::{Environment, Type};
+use cel::{Environment, Type, escaped};
 use k8s_openapi::api::admissionregistration::v1::{
     ExpressionWarning, NamedRuleWithOperations, ValidatingAdmissionPolicy, ValidatingAdmissionPolicySpec,
 };
@@ -216,21 +216,6 @@ impl Types {
         }
         Type::object(&name)
     }
-}
-
-/// The name by which typed expressions reach a field: words of the grammar and marks are spelled out.
-pub fn escaped(name: &str) -> Option<String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        || !name.chars().all(|c| plain(c) || matches!(c, '.' | '-' | '/'))
-    {
-        return None;
-    }
-    if name.chars().all(plain) && !name.contains("__") && !cel::is_identifier(name) {
-        return Some(format!("__{name}__"));
-    }
-    let spelled = name.replace("__", "__underscores__").replace('.', "__dot__");
-    Some(spelled.replace('-', "__dash__").replace('/', "__slash__"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Field selectors: their text and what they match.
 
+use std::fmt::{self, Display};
+
 use super::requirement::SelectorError;
 
 /// One condition on one field.
@@ -11,12 +13,20 @@ pub struct FieldRequirement {
     pub equal: bool,
 }
 
+/// Written as a selector has it, with one `=`.
+impl Display for FieldRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", self.field, if self.equal { "=" } else { "!=" }, escape(&self.value))
+    }
+}
+
 /// Conditions on fields that must all hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct FieldSelector(pub Vec<FieldRequirement>);
 
 impl FieldSelector {
-    /// Parses `metadata.name=a,status.phase!=Running`; `\,`, `\=` and `\\` stand for themselves in values.
+    /// Parses `metadata.name=a,status.phase!=Running`; `\,`, `\=` and `\\` stand for themselves in values. The order of the
+    /// requirements is that of their texts, so that an authorizer sees one selector however it is written.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut list = Vec::new();
         for term in split_unescaped(text).into_iter().filter(|t| !t.is_empty()) {
@@ -32,6 +42,7 @@ impl FieldSelector {
             };
             list.push(FieldRequirement { field: field.to_owned(), value: unescape(raw)?, equal });
         }
+        list.sort_by_cached_key(FieldRequirement::to_string);
         Ok(FieldSelector(list))
     }
 
@@ -104,6 +115,8 @@ mod tests {
         let of = |f: &str| if f == "a" { "1" } else { "" };
         assert!(parse("a=1").matches(of) && parse("a==1,b=").matches(of) && parse("a!=2").matches(of));
         assert!(!parse("a!=1").matches(of) && !parse("b=1").matches(of));
+        let order = |text| parse(text).0.iter().map(FieldRequirement::to_string).collect::<Vec<_>>();
+        assert_eq!(order("c=2,a!=b,a==1,a!=a,a.b=3"), ["a!=a", "a!=b", "a.b=3", "a=1", "c=2"]);
         assert_eq!(parse(r"a=x\,y\=z\\").exact("a"), Some(r"x,y=z\"));
         assert!(FieldSelector::parse("a").is_err() && FieldSelector::parse(r"a=\x").is_err());
     }

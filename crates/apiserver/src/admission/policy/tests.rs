@@ -200,6 +200,23 @@ async fn params_come_from_the_binding() {
     assert_eq!(unknown.as_deref(), Some(expected));
 }
 
+/// A policy about params whose binding names none: they are null, which has no fields.
+#[tokio::test]
+async fn params_that_no_binding_names_have_no_fields() {
+    let run = async |expression: &str, expected: &str| {
+        let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [{"expression": expression}]});
+        check(spec, json!({}), expected).await;
+    };
+    let unguarded = "object.metadata.name.startsWith(params.metadata.name)";
+    let missing = format!("expression '{unguarded}' resulted in error: no such key: metadata");
+    run(unguarded, &missing).await;
+    for guard in ["has(params.metadata) && has(params.metadata.name)", "params != null"] {
+        let guarded = format!("({guard} && {unguarded})");
+        run(&guarded, &format!("failed expression: {guarded}")).await;
+        run(&format!("{guarded} || object.metadata.name.endsWith('web')"), "").await;
+    }
+}
+
 /// Autoscalers are stored in v2, where the field has another name.
 #[tokio::test]
 async fn params_are_in_the_version_that_the_policy_names() {

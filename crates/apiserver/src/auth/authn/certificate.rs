@@ -1,4 +1,4 @@
-//! Client certificates: the common name is the user, the organizations are the user's groups.
+//! Client certificates: the common name is the user, the organizations are the user's groups; the subject may say a UID.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -53,6 +53,8 @@ struct Known {
 /// Checks against the client authorities.
 pub struct Certificates {
     authorities: ClientCertificates,
+    /// Whether the UID of a subject is the user's.
+    uids: bool,
     remembered: Mutex<Remembered>,
     metrics: Metrics,
     life: Arc<Series>,
@@ -76,10 +78,10 @@ impl Remembered {
 }
 
 impl Certificates {
-    pub fn new(authorities: ClientCertificates) -> Self {
+    pub fn new(authorities: ClientCertificates, uids: bool) -> Self {
         let metrics = Metrics::new();
         let life = metrics.series(&LIFE, &[]);
-        Certificates { authorities, remembered: Mutex::default(), metrics, life }
+        Certificates { authorities, uids, remembered: Mutex::default(), metrics, life }
     }
 
     /// The lines for `/metrics`.
@@ -100,7 +102,8 @@ impl Certificates {
         }
         let digest = base16ct::lower::encode_string(&Sha256::digest(leaf));
         let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={digest}")])]);
-        let user = User { extra, ..User::new(facts.common_name, facts.organizations) };
+        let uid = if self.uids { uid(&facts.uids)? } else { String::new() };
+        let user = User { uid, extra, ..User::new(facts.common_name, facts.organizations) };
         let user = Arc::new(user.authenticated());
         let left = facts.not_after - clock::now().as_second();
         self.life.observe(left as f64);
@@ -122,16 +125,60 @@ impl Certificates {
     }
 }
 
+/// The one UID that a subject says, where it says any.
+fn uid(all: &[Option<String>]) -> Result<String, Rejected> {
+    let all = all.iter().map(Option::as_deref).collect::<Option<Vec<&str>>>();
+    match all.ok_or("unable to parse UID into a string")?.as_slice() {
+        [] => Ok(String::new()),
+        [""] => Err("UID cannot be an empty string".to_owned()),
+        [one] => Ok((*one).to_owned()),
+        many => Err(format!("expected 1 UID, but found multiple: [{}]", many.join(" "))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_subject_says_one_uid_or_none() {
+        let check = |uids: &[Option<&str>], expected: Result<&str, &str>| {
+            let uids: Vec<Option<String>> = uids.iter().map(|uid| uid.map(str::to_owned)).collect();
+            assert_eq!(uid(&uids).as_deref().map_err(String::as_str), expected, "{uids:?}");
+        };
+        check(&[], Ok(""));
+        check(&[Some("u-1")], Ok("u-1"));
+        check(&[Some("")], Err("UID cannot be an empty string"));
+        check(&[None], Err("unable to parse UID into a string"));
+        check(&[Some("a"), Some("b")], Err("expected 1 UID, but found multiple: [a b]"));
+        check(&[Some("a"), None], Err("unable to parse UID into a string"));
+    }
+
+    /// As `openssl` makes it with the attribute 1.3.6.1.4.1.57683.2.
+    const WITH_UID: &str = "-----BEGIN CERTIFICATE-----\n\
+MIIBXjCCAQMCFC9XPc1iNkgaBzPe0OUBzF8M+qVLMAoGCCqGSM49BAMCMDExDDAK\n\
+BgNVBAoMA2RldjENMAsGA1UEAwwEamFuZTESMBAGCSsGAQQBg8JTAgwDdS0xMB4X\n\
+DTI2MTEyNzAxMDg1N1oXDTI2MTEyODAxMDg1N1owMTEMMAoGA1UECgwDZGV2MQ0w\n\
+CwYDVQQDDARqYW5lMRIwEAYJKwYBBAGDwlMCDAN1LTEwWTATBgcqhkjOPQIBBggq\n\
+hkjOPQMBBwNCAAS7YEPkgOuuroQWuNojPrOSIrDUGMElMM936XK1ebYLgBwc3WdL\n\
+9D2M8UPdEVjKTIEyNUnZF6wP/lAQ1odqm3tsMAoGCCqGSM49BAMCA0kAMEYCIQCc\n\
+xDPh7STtRcEqQPS4VvOS+/Y+x2DN00MhLHVo0jxn9gIhAIDyqvrXHhQNBtBOl9qK\n\
+Wqn1iGZmn84rNQ81vwOQnB10\n\
+-----END CERTIFICATE-----\n";
+
+    #[test]
+    fn the_uid_is_an_attribute_of_the_subject() {
+        let facts = pki::inspect::facts(WITH_UID).unwrap();
+        assert_eq!((facts.common_name.as_str(), facts.organizations.len()), ("jane", 1));
+        assert_eq!(facts.uids, [Some("u-1".to_owned())]);
+    }
 
     #[test]
     fn the_certificate_names_user_and_group() {
         let authority = pki::Authority::create("ca").unwrap();
         let subject = pki::Subject::client("system:node:n1", Some("system:nodes"));
         let chain = pki::inspect::chain(&authority.issue(&subject).unwrap().certificate).unwrap();
-        let check = Certificates::new(ClientCertificates::new(authority.certificate()).unwrap());
+        let check = Certificates::new(ClientCertificates::new(authority.certificate()).unwrap(), true);
         for _ in 0..2 {
             let user = check.check(&chain).unwrap().unwrap();
             assert_eq!(user.node_name(), Some("n1"));

@@ -216,6 +216,23 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Rejected> {
     Ok(words.next().filter(|token| bearer && !token.is_empty()).map(str::to_owned))
 }
 
+/// A client is told this that put one blank too many before its token, which makes it none.
+pub const SPACED_TOKEN: &str =
+    "the provided Authorization header contains extra space before the bearer token, and is ignored";
+
+/// Whether the header of a request, which nothing else says the sender of, is such a one.
+pub fn has_spaced_token(request: &http::request::Parts) -> bool {
+    let known = request.extensions.get::<Arc<User>>().is_some()
+        || request.extensions.get::<Peer>().is_some_and(|peer| !peer.certificates.is_empty());
+    let value = request.headers.get(http::header::AUTHORIZATION).map(|value| value.as_bytes().trim_ascii());
+    let spaced = |value: &[u8]| {
+        value
+            .split_at_checked(6)
+            .is_some_and(|(scheme, rest)| scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b"  "))
+    };
+    !known && value.is_some_and(spaced)
+}
+
 /// The token of a WebSocket handshake, which stands among the subprotocols that the client offers.
 fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, Rejected> {
     if !headers.get("upgrade").is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"websocket")) {
@@ -272,6 +289,20 @@ mod tests {
         );
         all.anonymous.enabled = false;
         assert_eq!(ask(&all, None).await.unwrap_err().message, "Unauthorized");
+    }
+
+    #[tokio::test]
+    async fn a_token_behind_two_blanks_is_none() {
+        let spaced = |value: &str| {
+            let request = http::Request::get("/api").header("authorization", value);
+            has_spaced_token(&request.body(()).unwrap().into_parts().0)
+        };
+        assert_eq!(ask(&authentication(), Some("Bearer  secret")).await.unwrap().name, "system:anonymous");
+        assert!(spaced("Bearer  secret") && spaced("bearer   secret"));
+        assert!(!spaced("Bearer secret") && !spaced("Basic  secret") && !spaced("Bearer") && !spaced("Bear  er"));
+        let request = http::Request::get("/api").header("authorization", "Bearer  secret");
+        let request = request.extension(Arc::new(User::new("jane", [""; 0]))).body(()).unwrap();
+        assert!(!has_spaced_token(&request.into_parts().0), "that client is known without it");
     }
 
     #[tokio::test]

@@ -70,12 +70,14 @@ impl Impersonation {
         if !wanted.name.is_empty() {
             return Ok(Some(wanted));
         }
-        let what = format!("{:?}", (&wanted.groups, &wanted.uid, &wanted.extra));
-        let why = format!("requested {what} without impersonating a user name");
-        Err(match self {
-            Impersonation::Legacy => StatusError::internal(why),
-            Impersonation::Constrained => StatusError::bad_request(why),
-        })
+        let what = match self {
+            Impersonation::Legacy => format!("{} without impersonating a user", references(&wanted)),
+            Impersonation::Constrained => {
+                let what = format!("{:?}", (&wanted.groups, &wanted.uid, &wanted.extra));
+                format!("{what} without impersonating a user name")
+            }
+        };
+        Err(StatusError::bad_request(format!("requested {what}")))
     }
 
     /// Whether a caller may act for somebody in a request, and who that is then, with the groups that come with the name. The
@@ -97,6 +99,17 @@ impl Impersonation {
         let acting = legacy::act(authorizer, request.user, wanted).await;
         acting.map_err(|error| refused.unwrap_or(error))
     }
+}
+
+/// The parts of a user without a name, as Go writes references to objects: a kind, the value as a name, an API version and a field
+/// path, which stand between the empty fields of the rest.
+fn references(wanted: &User) -> String {
+    let version = format!("{AUTHENTICATION}/v1");
+    let groups = wanted.groups.iter().map(|group| format!("{{Group  {group}    }}"));
+    let extra = wanted.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value)));
+    let extra = extra.map(|(key, value)| format!("{{UserExtra  {value}  {version}  {key}}}"));
+    let uid = (!wanted.uid.is_empty()).then(|| format!("{{UID  {}  {version}  }}", wanted.uid));
+    format!("[{}]", groups.chain(extra).chain(uid).collect::<Vec<_>>().join(" "))
 }
 
 /// Asks one question about a caller that wants to be somebody else. Without an answer it is refused.
@@ -152,20 +165,23 @@ mod of_headers {
         let user = user.unwrap().unwrap();
         assert_eq!((user.name.as_str(), user.groups[0].as_str()), ("jösé", "größe"));
         assert_eq!(user.extra["acme.com/x"], ["1"]);
-        for (asked, code, constrained) in [
-            (&[(GROUP, "a")][..], 500, 400),
-            (&[(USER, "")], 500, 400),
-            (&[(USER, ""), (UID, "u")], 500, 400),
-            (&[(USER, "a"), (USER, "b")], 400, 400),
-            (&[(USER, "a"), (UID, "1"), (UID, "2")], 400, 400),
-            (&[(USER, "a"), ("impersonate-groups", "b")], 400, 400),
-            (&[("impersonate-usr", "a")], 400, 400),
-            (&[(USER, "a"), ("impersonate-extra-%ff", "x")], 400, 400),
+        for asked in [
+            &[(GROUP, "a")][..],
+            &[(USER, "")],
+            &[(USER, ""), (UID, "u")],
+            &[(USER, "a"), (USER, "b")],
+            &[(USER, "a"), (UID, "1"), (UID, "2")],
+            &[(USER, "a"), ("impersonate-groups", "b")],
+            &[("impersonate-usr", "a")],
+            &[(USER, "a"), ("impersonate-extra-%ff", "x")],
         ] {
-            assert_eq!(requested(asked).unwrap_err().code, code, "{asked:?}");
+            assert_eq!(requested(asked).unwrap_err().code, 400, "{asked:?}");
             let error = Impersonation::Constrained.requested(&headers(asked)).unwrap_err();
-            assert_eq!(error.code, constrained, "{asked:?}");
+            assert_eq!(error.code, 400, "{asked:?}");
         }
+        let nameless = requested(&[(GROUP, "g"), (UID, "u"), ("Impersonate-Extra-a", "1")]).unwrap_err();
+        let parts = "{Group  g    } {UserExtra  1  authentication.k8s.io/v1  a} {UID  u  authentication.k8s.io/v1  }";
+        assert_eq!(nameless.message, format!("requested [{parts}] without impersonating a user"));
         let mut raw = HeaderMap::new();
         raw.insert(USER, http::HeaderValue::from_bytes(b"j\xf6s\xe9").unwrap());
         assert_eq!(Impersonation::Legacy.requested(&raw).unwrap_err().code, 400);

@@ -201,7 +201,7 @@ mod tests {
         hook("", "failurePolicy: Required value");
         hook(
             "failurePolicy: Allow",
-            "failurePolicy: Unsupported value: \"Allow\": supported values: \"Deny\", \"NoOpinion\"",
+            "failurePolicy: Unsupported value: \"Allow\": supported values: \"NoOpinion\", \"Deny\"",
         );
         hook("", "connectionInfo.type: Required value");
         hook("connectionInfo: {type: X}", "connectionInfo.type: Unsupported value: \"X\"");

@@ -109,7 +109,7 @@ fn webhook(one: &WrittenWebhook, path: &Path, errors: &mut Vec<FieldError>) {
     } else if !one.conditions.is_empty() {
         errors.push(FieldError::required(&version, "required if match conditions are specified"));
     }
-    chosen(&one.failure_policy, &["Deny", "NoOpinion"], path.child("failurePolicy"), errors);
+    chosen(&one.failure_policy, &["NoOpinion", "Deny"], path.child("failurePolicy"), errors);
     connection(one, &path.child("connectionInfo"), errors);
     conditions(&one.conditions, &path.child("matchConditions"), errors);
 }

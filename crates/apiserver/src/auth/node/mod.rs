@@ -94,7 +94,7 @@ impl NodeAuthorizer {
     fn claim(&self, node: &str, a: &Attributes<'_>) -> Verdict {
         match (a.subresource, a.verb) {
             ("status", "update" | "patch") => self.related(node, Target::Claim, a),
-            ("status", _) => no("can only update/patch status"),
+            ("status", _) => no("can only get/update/patch this type"),
             _ => self.get(node, Target::Claim, a),
         }
     }
@@ -114,7 +114,13 @@ impl NodeAuthorizer {
             "create" => allow(),
             "get" | "update" | "patch" | "delete" => self.related(node, Target::Slice, a),
             "list" | "watch" | "deletecollection" if a.selected.node_name() == Some(node) => allow(),
-            _ => no("can only list/watch/deletecollection resourceslices with spec.nodeName field selector"),
+            "list" | "watch" | "deletecollection" => {
+                no("can only list/watch/deletecollection resourceslices with spec.nodeName field selector")
+            }
+            _ => no(
+                "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, \
+                 deletecollection",
+            ),
         }
     }
 
@@ -160,20 +166,31 @@ impl NodeAuthorizer {
 
 /// Objects with the node's own name: its lease, its CSINode.
 fn own(node: &str, a: &Attributes<'_>, what: &str) -> Verdict {
-    if !matches!(a.verb, "get" | "create" | "update" | "patch" | "delete") {
-        return no(format!("can only get, create, update, patch, or delete a {what}"));
-    }
     // A create has no name yet; admission compares it.
     if a.verb != "create" && a.name != node {
         return no(format!("can only access {what} with the same name as the requesting node"));
     }
-    if !a.subresource.is_empty() {
-        return no(format!("cannot authorize {what} subresources"));
-    }
     allow()
 }
 
+fn writes_its_own(a: &Attributes<'_>) -> bool {
+    matches!(a.verb, "get" | "create" | "update" | "patch" | "delete")
+}
+
+fn csi_node(node: &str, a: &Attributes<'_>) -> Verdict {
+    if !writes_its_own(a) {
+        return no("can only get, create, update, patch, or delete a CSINode");
+    }
+    if !a.subresource.is_empty() {
+        return no("cannot authorize CSINode subresources");
+    }
+    own(node, a, "CSINode")
+}
+
 fn lease(node: &str, a: &Attributes<'_>) -> Verdict {
+    if !writes_its_own(a) {
+        return no("can only get, create, update, patch, or delete a node lease");
+    }
     if a.namespace != "kube-node-lease" {
         return no("can only access leases in the \"kube-node-lease\" system namespace");
     }
@@ -183,7 +200,10 @@ fn lease(node: &str, a: &Attributes<'_>) -> Verdict {
 impl NodeAuthorizer {
     /// The verdict of the graph and the rules about a request.
     fn decide(&self, a: &Attributes<'_>) -> Verdict {
-        let Some(node) = a.user.node_name() else { return no("") };
+        let Some(node) = a.user.node_name() else {
+            let user = &a.user.name;
+            return no(if a.user.is_node() { format!("unknown node for user {user:?}") } else { String::new() });
+        };
         if !a.is_resource() {
             return no("");
         }
@@ -198,7 +218,7 @@ impl NodeAuthorizer {
             ("certificates.k8s.io", "podcertificaterequests") => self.pod_certificate_request(node, a),
             ("", "serviceaccounts") => self.service_account(node, a),
             ("coordination.k8s.io", "leases") => lease(node, a),
-            ("storage.k8s.io", "csinodes") => own(node, a, "CSINode"),
+            ("storage.k8s.io", "csinodes") => csi_node(node, a),
             ("", "nodes") => Self::node(node, a),
             ("", "pods") => self.pod(node, a),
             _ if self.rules.iter().any(|rule| rule.matches(a)) => allow(),
@@ -214,7 +234,7 @@ impl Authorizer for NodeAuthorizer {
 
     /// The rights of a node depend on its Pods, so that no list of rules can say them.
     fn rules_for(&self, user: &User, _: &str) -> Rules {
-        let why = user.node_name().map(|_| "node authorizer does not support user rule resolution");
+        let why = user.is_node().then_some("node authorizer does not support user rule resolution");
         Rules { unlisted: why.into_iter().collect(), ..Rules::default() }
     }
 }
@@ -330,6 +350,65 @@ mod tests {
         ] {
             assert_eq!(may(&all, "n1", request), expected, "{request}");
         }
+    }
+
+    /// The words that a refusal ends with.
+    #[test]
+    fn refusals_are_in_upstreams_words() {
+        let all = authorizer();
+        let node = User::new("system:node:n1", ["system:nodes"]);
+        let check = |user: &User,
+                     verb: &str,
+                     (group, resource, subresource): (&str, &str, &str),
+                     place: &str,
+                     expected: &str| {
+            let (namespace, name) = place.split_once('/').unwrap();
+            let a = Attributes { subresource, namespace, name, ..Attributes::resource(user, verb, group, resource) };
+            let verdict = all.decide(&a);
+            assert_eq!((verdict.allowed(), verdict.reason()), (false, expected), "{verb} {resource} {place}");
+        };
+        let unrelated = "no relationship found between node 'n1' and this object";
+        check(&node, "get", ("", "secrets", ""), "ns/other", unrelated);
+        check(&node, "list", ("", "secrets", ""), "ns/", "No Object name found");
+        check(&node, "list", ("", "secrets", ""), "/sec", "can only read namespaced object of this type");
+        check(&node, "update", ("", "configmaps", ""), "ns/env", "can only read resources of this type");
+        check(&node, "get", ("", "persistentvolumes", "status"), "/pv", "cannot get subresource");
+        check(&node, "list", ("", "persistentvolumes", ""), "/", "can only get individual resources of this type");
+        check(
+            &node,
+            "get",
+            ("", "persistentvolumeclaims", "status"),
+            "ns/claim",
+            "can only get/update/patch this type",
+        );
+        let leases = ("coordination.k8s.io", "leases", "");
+        let verbs = "can only get, create, update, patch, or delete a node lease";
+        check(&node, "list", leases, "ns/", verbs);
+        check(&node, "create", leases, "ns/n1", "can only access leases in the \"kube-node-lease\" system namespace");
+        let own = "can only access node lease with the same name as the requesting node";
+        check(&node, "get", leases, "kube-node-lease/n2", own);
+        let csi = ("storage.k8s.io", "csinodes", "csiDrivers");
+        check(&node, "get", csi, "/n2", "cannot authorize CSINode subresources");
+        check(&node, "watch", csi, "/n2", "can only get, create, update, patch, or delete a CSINode");
+        let slices = ("resource.k8s.io", "resourceslices", "");
+        let verbs = "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, \
+                     delete, deletecollection";
+        check(&node, "sing", slices, "/s1", verbs);
+        check(&node, "get", slices, "/s2", unrelated);
+        check(
+            &node,
+            "get",
+            ("resource.k8s.io", "resourceslices", "status"),
+            "/s1",
+            "cannot authorize ResourceSlice subresources",
+        );
+        check(&node, "get", ("", "pods", "status"), "ns/web", "");
+        check(&node, "delete", ("", "pods", "proxy"), "ns/web", "");
+        // A member of the group without the name of a node is nobody here, and a name without a node none that is known.
+        check(&User::new("jane", ["system:nodes"]), "get", ("", "secrets", ""), "ns/sec", "");
+        check(&User::new("system:node:n1", ["dev"]), "get", ("", "secrets", ""), "ns/sec", "");
+        let nameless = User::new("system:node:", ["system:nodes"]);
+        check(&nameless, "get", ("", "secrets", ""), "ns/sec", "unknown node for user \"system:node:\"");
     }
 
     #[test]

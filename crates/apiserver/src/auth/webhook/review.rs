@@ -173,7 +173,8 @@ mod tests {
     #[test]
     fn a_request_becomes_a_question() {
         let user = User { uid: "7".into(), ..User::new("jane", ["dev"]) };
-        let (fields, labels) = (FieldSelector::parse("a=b,c!=d").unwrap(), Selector::parse("x,y in (1),z>3").unwrap());
+        let (fields, labels) =
+            (FieldSelector::parse("c!=d,a=b").unwrap(), Selector::parse("y in (2,1),z>3,x").unwrap());
         let a = Attributes {
             namespace: "ns",
             version: "v1",
@@ -186,7 +187,7 @@ mod tests {
                 "fieldSelector": {"requirements": [
                     {"key": "a", "operator": "In", "values": ["b"]}, {"key": "c", "operator": "NotIn", "values": ["d"]}]},
                 "labelSelector": {"requirements": [
-                    {"key": "x", "operator": "Exists"}, {"key": "y", "operator": "In", "values": ["1"]}]},
+                    {"key": "x", "operator": "Exists"}, {"key": "y", "operator": "In", "values": ["1", "2"]}]},
             },
             "user": "jane", "groups": ["dev"], "uid": "7",
         });

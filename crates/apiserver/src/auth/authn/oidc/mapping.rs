@@ -173,7 +173,7 @@ impl Mapping {
                 if name == "email" {
                     match claims.get("email_verified") {
                         None | Some(Value::Bool(true)) => {}
-                        Some(Value::Bool(false)) => return Err("oidc: email not verified".to_owned()),
+                        Some(Value::Bool(false) | Value::Null) => return Err("oidc: email not verified".to_owned()),
                         Some(_) => {
                             return Err("oidc: parse 'email_verified' claim: it is neither true nor false".to_owned());
                         }

@@ -91,6 +91,22 @@ async fn claims_become_a_user() {
         (&whole.extra["example.com/x"][..], whole.extra.get("example.com/y")),
         (&["1".to_owned(), "2".to_owned()][..], None)
     );
+    // The tokens of another cluster's service accounts have claims that are no names.
+    let pod = json!({"namespace": "ns", "pod": {"uid": "u"}, "a__b": [{"x-y/z": "z"}]});
+    let spelled = Settings {
+        username: Source::Expression("'sa:' + claims.kubernetes__dot__io.__namespace__".into()),
+        groups: Source::Expression(
+            "claims.kubernetes__dot__io.a__underscores__b.map(g, g.x__dash__y__slash__z)".into(),
+        ),
+        uid: Source::Expression(
+            "has(claims.kubernetes__dot__io.pod.uid) ? claims.kubernetes__dot__io.pod.uid : ''".into(),
+        ),
+        extra: vec![("example.com/x".into(), "claims.?kubernetes__dot__io.orValue({})['namespace']".into())],
+        user_rules: vec![("user.extra.example__dot__com__slash__x[0] == 'ns'".into(), "no namespace".into())],
+        ..settings(&idp)
+    };
+    let there = found(spelled, json!({"kubernetes.io": pod})).await.unwrap();
+    assert_eq!((there.name.as_str(), there.groups.join(","), there.uid.as_str()), ("sa:ns", "z".to_owned(), "u"));
     let refused = async |changes: Value, why: &str| {
         let mut claims = claims.clone();
         for (name, value) in changes.as_object().unwrap() {
@@ -110,7 +126,11 @@ async fn claims_become_a_user() {
     let email =
         || Settings { username: Source::Claim { name: "email".into(), prefix: String::new() }, ..settings(&idp) };
     assert_eq!(found(email(), json!({"email": "a@b"})).await.unwrap().name, "a@b");
-    for (verified, why) in [(json!(false), "email not verified"), (json!("true"), "parse 'email_verified' claim")] {
+    for (verified, why) in [
+        (json!(false), "email not verified"),
+        (Value::Null, "email not verified"),
+        (json!("true"), "parse 'email_verified' claim"),
+    ] {
         let said = found(email(), json!({"email": "a@b", "email_verified": verified})).await.unwrap_err();
         assert!(said.contains(why), "{said}");
     }

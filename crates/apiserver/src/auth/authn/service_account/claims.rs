@@ -94,7 +94,10 @@ pub(super) fn user_of(claims: &Claims) -> User {
     for (what, reference) in [("pod", &bound.pod), ("node", &bound.node)] {
         if let Some(reference) = reference {
             add(&format!("authentication.kubernetes.io/{what}-name"), &reference.name);
-            add(&format!("authentication.kubernetes.io/{what}-uid"), &reference.uid);
+            // The node of a Pod may be gone, and has no UID then.
+            if !reference.uid.is_empty() {
+                add(&format!("authentication.kubernetes.io/{what}-uid"), &reference.uid);
+            }
         }
     }
     User { extra, ..User::service_account(&bound.namespace, &account.name, &account.uid) }

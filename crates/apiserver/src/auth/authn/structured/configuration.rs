@@ -196,7 +196,7 @@ mod tests {
         );
         issuer(
             "url: 'https://i', audiences: [a], certificateAuthority: x",
-            "certificateAuthority: Invalid value: \"<omitted>\": ",
+            "certificateAuthority: Invalid value: \"<omitted>\": data does not contain any valid RSA or ECDSA certificates",
         );
         issuer(
             "url: 'https://i', audiences: [a], egressSelectorType: x",
@@ -282,6 +282,112 @@ mod tests {
         check(&format!("jwt: [{one}, {one}]"), "jwt[1].issuer.url: Duplicate value: \"https://i\"");
         check(&format!("jwt: [{}]", vec![one; 65].join(", ")), "jwt: Too many: 65: must have at most 64 items");
         check("anonymous: {conditions: [{path: /a}]}", "enabled should be set to true when conditions are defined");
+    }
+
+    /// Upstream's cases for whole files (validation_test.go), each with all that is said about it.
+    #[test]
+    fn each_mistake_is_said_once_and_alone() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(parse(text).err().unwrap_or_default(), expected, "{text}");
+        };
+        let port = "https://issuer-url:invalid-port";
+        let unreadable = format!("parse \"{port}\": invalid port \":invalid-port\" after host");
+        let said = format!("jwt[0].issuer.url: Invalid value: \"{port}\": {unreadable}");
+        check(&jwt(&format!("url: '{port}', audiences: [a]"), NAME, ""), &said);
+        let said = format!("jwt[0].issuer.discoveryURL: Invalid value: \"{port}\": {unreadable}");
+        check(&jwt(&format!("{ISSUER}, discoveryURL: '{port}'"), NAME, ""), &said);
+        let said = "jwt[0].issuer.url: Invalid value: \"invalid-url\": URL scheme must be https";
+        check(&jwt("url: invalid-url, audiences: [a]", NAME, ""), said);
+        check(&jwt("audiences: [a]", NAME, ""), "jwt[0].issuer.url: Required value");
+        for same in ["https://i", "https://i/", "https://i///"] {
+            let said = format!(
+                "jwt[0].issuer.discoveryURL: Invalid value: \"{same}\": discoveryURL must be different from URL"
+            );
+            check(&jwt(&format!("{ISSUER}, discoveryURL: '{same}'"), NAME, ""), &said);
+        }
+        check(&jwt(&format!("{ISSUER}, discoveryURL: 'https://i/path'"), NAME, ""), "");
+        let (one, two) = ("https://d", "url: 'https://j', audiences: [a]");
+        let both = format!(
+            "jwt: [{{issuer: {{{ISSUER}, discoveryURL: '{one}'}}, claimMappings: {{{NAME}}}}}, {{issuer: {{{two}, discoveryURL: \
+             '{one}'}}, claimMappings: {{{NAME}}}}}]"
+        );
+        check(&both, "jwt[1].issuer.discoveryURL: Duplicate value: \"https://d\"");
+
+        let keys = |key: &str, expected: &str| {
+            let mappings = format!("{NAME}, extra: [{{key: '{key}', valueExpression: claims.a}}]");
+            let prefix = if expected.is_empty() { "" } else { "jwt[0].claimMappings.extra[0].key: " };
+            check(&jwt(ISSUER, &mappings, ""), &format!("{prefix}{expected}"));
+        };
+        keys("", "Required value");
+        keys("example.org/Foo", "Invalid value: \"example.org/Foo\": must be lowercase");
+        let path = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        keys("example.org/a b", &format!("Invalid value: \"a b\": {path}"));
+        let reserved = "k8s.io, kubernetes.io and their subdomains are reserved for Kubernetes use";
+        for domain in ["k8s.io", "example.k8s.io", "kubernetes.io", "example.kubernetes.io"] {
+            keys(&format!("{domain}/foo"), &format!("Invalid value: \"{domain}/foo\": {reserved}"));
+        }
+        for domain in ["ak8s.io", "example.ak8s.io", "bkubernetes.io", "example.bkubernetes.io"] {
+            keys(&format!("{domain}/foo"), "");
+        }
+    }
+
+    /// An address counts as a name only where something looks at whether it was verified.
+    #[test]
+    fn addresses_that_nobody_verified_are_no_names() {
+        let unverified = |username: &str| {
+            let quoted = api::validation::field::quote(username);
+            format!(
+                "jwt[0].claimMappings.username.expression: Invalid value: {quoted}: claims.email_verified must be used in \
+                 claimMappings.username.expression or claimMappings.extra[*].valueExpression or \
+                 claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression"
+            )
+        };
+        let check = |username: &str, extra: &str, rule: &str, expected: &str| {
+            let quoted = |text: &str| text.replace('\'', "\'\'");
+            let extra = match extra {
+                "" => String::new(),
+                text => format!(", extra: [{{key: a.io/x, valueExpression: '{}'}}]", quoted(text)),
+            };
+            let rules = match rule {
+                "" => String::new(),
+                text => format!(", claimValidationRules: [{{expression: '{}'}}]", quoted(text)),
+            };
+            let mappings = format!("username: {{expression: '{}'}}{extra}", quoted(username));
+            let said = parse(&jwt(ISSUER, &mappings, &rules)).err().unwrap_or_default();
+            assert_eq!(said, expected, "{username} {extra} {rules}");
+        };
+        for username in [
+            "claims.email",
+            "claims.?email",
+            "['yay', string(claims.email), 'panda'].join(' ')",
+            "{claims.?email: \"panda\"}",
+            "{\"fancy\": claims.?email}",
+            "[\"a\"].map(i, i + claims.email)",
+            "has(claims.email) ? claims.email : claims.sub",
+            "claims.email.trim()",
+        ] {
+            check(username, "", "", &unverified(username));
+            check(username, "string(claims.email_verified)", "", "");
+            check(username, "claims.?email_verified", "", "");
+            check(username, "claims.?email", "", &unverified(username));
+            check(username, "", "claims.?email_verified.orValue(true) == true", "");
+        }
+        check("claims.emails", "", "", "");
+        check("claims.other.claims.email", "", "", "");
+        check("claims.email_verified ? claims.email : claims.sub", "", "", "");
+        check("claims.email + (claims.email_verified || true ? '' : '-')", "", "", "");
+        // An expression that is none has looked at nothing.
+        let rule = "claims.?email_verified.orValue(true)";
+        let wrong =
+            format!("jwt[0].claimValidationRules[0].expression: Invalid value: \"{rule}\": must evaluate to bool");
+        check("claims.email", "", rule, &format!("[{wrong}, {}]", unverified("claims.email")));
+        let both = "username: {expression: claims.email, prefix: p}";
+        let said =
+            "jwt[0].claimMappings.username.prefix: Invalid value: \"p\": may not be specified when expression is set";
+        assert_eq!(parse(&jwt(ISSUER, both, "")).unwrap_err(), said);
+        let both = "username: {expression: claims.email, claim: email}";
+        let said = "jwt[0].claimMappings.username: Invalid value: \"\": claim and expression can't both be set";
+        assert_eq!(parse(&jwt(ISSUER, both, "")).unwrap_err(), said);
     }
 
     #[test]

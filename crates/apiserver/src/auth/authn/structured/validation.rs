@@ -6,7 +6,8 @@ use api::{
     rules::cel::identity::{Purpose, compile, selects},
     validation::{
         field::{FieldError, Path},
-        names,
+        names::domain_prefixed_path,
+        url::Url,
     },
 };
 use http::Uri;
@@ -31,8 +32,9 @@ pub(super) fn check(issuers: &[Written], anonymous: Option<&Anonymous>, disallow
         let (path, before) = (list.index(at), &issuers[..at]);
         let place = path.child("issuer");
         issuer(one, &place, disallowed, &mut errors);
-        claim_rules(&one.claim_rules, &path.child("claimValidationRules"), &mut errors);
-        mappings(one, &path.child("claimMappings"), &mut errors);
+        let mut seen = Seen::default();
+        claim_rules(&one.claim_rules, &path.child("claimValidationRules"), &mut seen, &mut errors);
+        mappings(one, &path.child("claimMappings"), seen, &mut errors);
         user_rules(&one.user_rules, &path.child("userValidationRules"), &mut errors);
         if before.iter().any(|other| other.url == one.url) {
             errors.push(FieldError::duplicate(&place.child("url"), &one.url));
@@ -57,16 +59,15 @@ fn issuer(one: &Written, path: &Path, disallowed: &[String], errors: &mut Errors
     }
     if !one.discovery.is_empty() {
         let place = path.child("discoveryURL");
-        if one.url.trim_end_matches('/') == one.discovery.trim_end_matches('/') {
+        if !one.url.is_empty() && one.url.trim_end_matches('/') == one.discovery.trim_end_matches('/') {
             errors.push(FieldError::invalid(&place, &one.discovery, "discoveryURL must be different from URL"));
         }
         url(&one.discovery, &[], &place, errors);
     }
     audiences(one, path, errors);
-    if !one.authorities.is_empty()
-        && let Err(why) = Fetcher::new(Some(&one.authorities))
-    {
-        errors.push(FieldError::invalid(&path.child("certificateAuthority"), "<omitted>", &why));
+    if !one.authorities.is_empty() && Fetcher::new(Some(&one.authorities)).is_err() {
+        let detail = "data does not contain any valid RSA or ECDSA certificates";
+        errors.push(FieldError::invalid(&path.child("certificateAuthority"), "<omitted>", detail));
     }
     let detail = match &*one.egress {
         "" => return,
@@ -83,21 +84,23 @@ fn url(url: &str, disallowed: &[String], path: &Path, errors: &mut Errors) {
     if disallowed.iter().any(|one| one == url) {
         wrong(&format!("URL must not overlap with disallowed issuers: [{}]", disallowed.join(" ")));
     }
-    let (plain, fragment) = url.split_once('#').unwrap_or((url, ""));
-    let uri: Uri = match plain.parse() {
-        Ok(uri) => uri,
-        Err(error) => return wrong(&format!("parse {url:?}: {error}")),
+    let parts = match Url::parse(url) {
+        Ok(parts) => parts,
+        Err(why) => return wrong(&why),
     };
-    if uri.scheme_str() != Some("https") {
+    if parts.scheme != "https" {
         wrong("URL scheme must be https");
+    } else if let Err(error) = url.split('#').next().unwrap_or_default().parse::<Uri>() {
+        // The fetcher could not ask there.
+        wrong(&error.to_string());
     }
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+    if parts.user.is_some() {
         wrong("URL must not contain a username or password");
     }
-    if uri.query().is_some_and(|query| !query.is_empty()) {
+    if !parts.query.is_empty() {
         wrong("URL must not contain a query");
     }
-    if !fragment.is_empty() {
+    if !parts.fragment.is_empty() {
         wrong("URL must not contain a fragment");
     }
 }
@@ -123,14 +126,28 @@ fn audiences(one: &Written, path: &Path, errors: &mut Errors) {
     errors.push(FieldError::invalid(&policy, &one.match_policy, detail));
 }
 
-/// Says where an expression is none.
-fn expression(purpose: Purpose, text: &str, path: &Path, errors: &mut Errors) {
-    if let Err(why) = compile(purpose, text) {
-        errors.push(FieldError::invalid(path, text, &why));
+/// Whether expressions in which nothing is wrong look at the address of a user, and at whether it was verified.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    email: bool,
+    verified: bool,
+}
+
+impl Seen {
+    fn note_verified(&mut self, text: &str) {
+        self.verified |= selects(text, "email_verified");
     }
 }
 
-fn claim_rules(rules: &[WrittenRule], path: &Path, errors: &mut Errors) {
+/// Says where an expression is none. The result is whether it is one.
+fn expression(purpose: Purpose, text: &str, path: &Path, errors: &mut Errors) -> bool {
+    let wrong = compile(purpose, text).err().map(|why| FieldError::invalid(path, text, &why));
+    let right = wrong.is_none();
+    errors.extend(wrong);
+    right
+}
+
+fn claim_rules(rules: &[WrittenRule], path: &Path, seen: &mut Seen, errors: &mut Errors) {
     for (at, rule) in rules.iter().enumerate() {
         let (path, before) = (path.index(at), &rules[..at]);
         match (&*rule.claim, &*rule.expression) {
@@ -142,8 +159,8 @@ fn claim_rules(rules: &[WrittenRule], path: &Path, errors: &mut Errors) {
                 }
                 if before.iter().any(|other| other.expression == text) {
                     errors.push(FieldError::duplicate(&path.child("expression"), text));
-                } else {
-                    expression(Purpose::ClaimsCheck, text, &path.child("expression"), errors);
+                } else if expression(Purpose::ClaimsCheck, text, &path.child("expression"), errors) {
+                    seen.note_verified(text);
                 }
             }
             (claim, "") => {
@@ -180,12 +197,20 @@ fn prefixed(source: &WrittenSource, required: bool, path: &Path, errors: &mut Er
     }
 }
 
-fn mappings(one: &Written, path: &Path, errors: &mut Errors) {
+fn mappings(one: &Written, path: &Path, mut seen: Seen, errors: &mut Errors) {
+    let before = errors.len();
     prefixed(&one.username, true, &path.child("username"), errors);
+    let username = &one.username.expression;
+    if errors.len() == before {
+        seen.email = selects(username, "email");
+        seen.note_verified(username);
+    }
     prefixed(&one.groups, false, &path.child("groups"), errors);
     match (&*one.uid.claim, &*one.uid.expression) {
         (_, "") => {}
-        ("", text) => expression(Purpose::Claims, text, &path.child("uid").child("expression"), errors),
+        ("", text) => {
+            expression(Purpose::Claims, text, &path.child("uid").child("expression"), errors);
+        }
         _ => errors.push(FieldError::invalid(&path.child("uid"), "", "claim and expression can't both be set")),
     }
     for (at, (key, text)) in one.extra.iter().enumerate() {
@@ -196,16 +221,11 @@ fn mappings(one: &Written, path: &Path, errors: &mut Errors) {
             errors.push(FieldError::duplicate(&place, key));
         } else if text.is_empty() {
             errors.push(FieldError::required(&path.child("valueExpression"), ""));
-        } else {
-            expression(Purpose::Claims, text, &path.child("valueExpression"), errors);
+        } else if expression(Purpose::Claims, text, &path.child("valueExpression"), errors) {
+            seen.note_verified(text);
         }
     }
-    let verified = |text: &str| selects(text, "email_verified");
-    let username = &one.username.expression;
-    let anywhere = verified(username)
-        || one.extra.iter().any(|(_, text)| verified(text))
-        || one.claim_rules.iter().any(|rule| verified(&rule.expression));
-    if selects(username, "email") && !anywhere {
+    if seen.email && !seen.verified {
         let detail = "claims.email_verified must be used in claimMappings.username.expression or \
             claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in \
             claimMappings.username.expression";
@@ -215,20 +235,8 @@ fn mappings(one: &Written, path: &Path, errors: &mut Errors) {
 
 /// A key stands below the domain of whoever uses it, in small letters.
 fn extra_key(key: &str, path: &Path, errors: &mut Errors) {
+    errors.extend(domain_prefixed_path(key, path));
     let mut wrong = |detail: &str| errors.push(FieldError::invalid(path, key, detail));
-    match key.split_once('/') {
-        _ if key.is_empty() => return errors.push(FieldError::required(path, "")),
-        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
-            for why in names::dns1123_subdomain(domain) {
-                wrong(&why);
-            }
-            let of_path = |c: char| c.is_ascii_alphanumeric() || "/-._~%!$&'()*+,;=:".contains(c);
-            if !rest.chars().all(of_path) {
-                wrong("Invalid path");
-            }
-        }
-        _ => wrong("must be a domain-prefixed path (such as \"acme.io/foo\")"),
-    }
     if key.chars().any(char::is_uppercase) {
         wrong("must be lowercase");
     }
