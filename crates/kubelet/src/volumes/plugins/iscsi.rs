@@ -267,7 +267,8 @@ esac
         let world = world();
         world.fakes.add("blkid", "[ -e made ] || exit 2; echo TYPE=xfs").add("mkfs.xfs", ": >made").add("fsck", "");
         let claim = || json!({"persistentVolumeClaim": {"claimName": "c"}});
-        let (first, second) = tokio::join!(world.mount(claim()), world.mount(claim()));
+        let other = world.other();
+        let (first, second) = tokio::join!(world.mount(claim()), world.mount_for(&other, claim()));
         assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
         let made = on_disk(&world).into_iter().filter(|call| call.starts_with("mkfs"));
         assert_eq!(made.count(), 1);

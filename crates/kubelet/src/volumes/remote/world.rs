@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub struct World {
-    _root: tempfile::TempDir,
+    root: tempfile::TempDir,
     pub fakes: Fakes,
     pub mounts: Arc<Recorded>,
     pub means: Means,
@@ -42,18 +42,28 @@ impl World {
         let remote = Arc::new(Remote::new(fakes.programs(), Disks::below(fakes.folder.path())));
         let means = Means { remote, mounter: mounts.clone(), ..kubelet.volume_means() };
         let folder = PodFolder::new(&root.path().join("kubelet"), "u");
-        World { _root: root, fakes, mounts, means, folder }
+        World { root, fakes, mounts, means, folder }
+    }
+
+    /// Another Pod on the node.
+    pub fn other(&self) -> PodFolder {
+        PodFolder::new(&self.root.path().join("kubelet"), "w")
     }
 
     /// Mounts the volume `v` of this source.
     pub async fn mount(&self, source: Value) -> Result<Mounted, String> {
-        files::modes::folder(self.folder.path(), files::modes::NODE_FOLDER).unwrap();
+        self.mount_for(&self.folder, source).await
+    }
+
+    /// The same for a Pod of this folder.
+    pub async fn mount_for(&self, folder: &PodFolder, source: Value) -> Result<Mounted, String> {
+        files::modes::folder(folder.path(), files::modes::NODE_FOLDER).unwrap();
         let mut volume = json!({"name": "v"});
         for (name, value) in source.as_object().unwrap() {
             volume[name] = value.clone();
         }
         let pod = fixture::pod_of(json!({"spec": {"containers": [], "volumes": [volume]}})).pod;
-        let mounted = volumes::mount(&pod, &self.folder, &self.means).await;
+        let mounted = volumes::mount(&pod, folder, &self.means).await;
         mounted.map(|mounted| mounted["v"].clone()).map_err(|failed| failed[0].to_string())
     }
 
