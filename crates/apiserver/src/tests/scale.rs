@@ -1,4 +1,4 @@
-//! Who owns the replicas of an object that is changed through its Scale: the steps of upstream's integration test.
+//! The owners of an object's replicas, where it is changed through its Scale: the steps of upstream's integration test.
 
 use json::{Value, json};
 

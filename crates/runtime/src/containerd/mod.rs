@@ -4,8 +4,8 @@
 //! It is started apart from our process and outlives it: after a crash the next start finds it again, and the Pods have
 //! not noticed. [`stop`] ends it with everything that it ever started.
 
-mod handlers;
 mod options;
+mod runtimes;
 
 use std::{
     fs, io,
@@ -26,8 +26,8 @@ use crate::{
     images,
 };
 
-pub use handlers::Handler;
 pub use options::{Mirror, Options};
+pub use runtimes::Handler;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -211,7 +211,7 @@ fn spawn(options: Options) -> Result<Containerd, Error> {
 
 /// Where a program is, among the folders of programs.
 fn installed(program: &str) -> Option<PathBuf> {
-    handlers::programs().into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
+    runtimes::programs().into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 /// Whether a file says of itself that the kernel can run it: a binary, or a script that names its interpreter.

@@ -1,8 +1,8 @@
-//! What our containerd is told: its options, and its configuration in text.
+//! The options of our containerd, and its configuration in text.
 
 use std::path::PathBuf;
 
-use super::handlers::{self, Handler};
+use super::runtimes::{self, Handler};
 use crate::images;
 
 /// Where this containerd lives and what it is told.
@@ -71,7 +71,7 @@ impl Options {
             sandbox_image: images::PAUSE.to_owned(),
             mirror: None,
             selinux: false,
-            handlers: handlers::installed(&handlers::programs()),
+            handlers: runtimes::installed(&runtimes::programs()),
         }
     }
 

@@ -20,7 +20,7 @@ pub struct Handler {
     pub name: String,
     /// The runtime in containerd's words, which say the name of the shim.
     sort: String,
-    /// What the shim for runc calls in its place.
+    /// The program that the shim for runc calls in its place.
     program: Option<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn programs() -> Vec<PathBuf> {
     std::env::split_paths(&path).collect()
 }
 
-/// What is in the folders, by name; earlier folders come first.
+/// The runtimes in the folders, by name; earlier folders come first.
 pub(super) fn installed(folders: &[PathBuf]) -> Vec<Handler> {
     let mut found = BTreeMap::new();
     for (name, program) in LIKE_RUNC {
