@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SKIFF := $(TARGET)/fast/skiff
 DATA_DIR ?= /var/lib/skiff
 
-.PHONY: build run down test check unit cluster bench soak install install-tests fresh
+.PHONY: build run down test check unit cluster bench release soak install install-tests fresh
 
 build: install
 	$(CARGO) build --profile fast -p skiff
@@ -41,6 +41,10 @@ soak: install
 bench: install
 	$(CARGO) build --profile fast -p skiff -p bench
 	$(TARGET)/fast/bench --skiff $(SKIFF)
+
+# The binary for others, laid out by what requests did in a first one. Half an hour on two cores.
+release: install
+	scripts/release.sh
 
 # Both commands of the README on a new Debian: a bare root filesystem beside this one. Takes a while.
 fresh:
