@@ -166,8 +166,8 @@ pub fn remove_cgroups(cgroup_root: &str) {
     cgroup::Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), cgroup_root).remove_all();
 }
 
-/// Undoes what is left of a kubelet that will not come back: devices that are kept open, mounts and files below its folder, and its cgroups. The
-/// engine has to be stopped before, or its containers keep both alive.
+/// Undoes what is left of a kubelet that will not come back: devices that are kept open, mounts and files below its folder, and
+/// its cgroups. The engine has to be stopped before, or its containers keep both alive.
 pub fn remove_traces(root_dir: &std::path::Path, cgroup_root: &str) -> std::io::Result<()> {
     volumes::remote::hold::release_below(root_dir)?;
     runtime::containerd::unmount_below(&[root_dir]);

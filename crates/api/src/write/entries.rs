@@ -65,14 +65,25 @@ pub(crate) fn new_entry(operation: &str, fields: Set, by: &Writer<'_>) -> Value 
     Value::Object(entry)
 }
 
-/// Whether an entry is the writer's own for an operation. An applier is one writer in whatever version it applies.
-pub(crate) fn is_of(entry: &Value, operation: &str, by: &Writer<'_>) -> bool {
+/// The parts of an entry that tell its owner from others. An applier is one owner in whatever version it applies.
+fn owner([operation, manager, subresource, version]: [&str; 4]) -> [&str; 4] {
+    [operation, manager, subresource, if operation == "Apply" { "" } else { version }]
+}
+
+fn owner_of(entry: &Value) -> [&str; 4] {
     let text = |name| entry.get(name).and_then(Value::as_str).unwrap_or("");
+    owner(["operation", "manager", "subresource", "apiVersion"].map(text))
+}
+
+/// Whether an entry is the writer's own for an operation.
+pub(crate) fn is_of(entry: &Value, operation: &str, by: &Writer<'_>) -> bool {
     let manager = if by.manager.is_empty() { "unknown" } else { by.manager };
-    text("operation") == operation
-        && text("manager") == manager
-        && text("subresource") == by.subresource
-        && (operation == "Apply" || text("apiVersion") == by.api_version)
+    owner_of(entry) == owner([operation, manager, by.subresource, by.api_version])
+}
+
+/// Whether two entries are of one owner.
+pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
+    owner_of(a) == owner_of(b)
 }
 
 pub(crate) fn time(now: Timestamp) -> Value {

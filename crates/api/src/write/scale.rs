@@ -1,10 +1,10 @@
 //! Owners of fields where an object is applied to through its Scale: they own one field, under one name in the object and
 //! under another in the Scale.
 
-use json::{Map, Value, json};
+use json::{Map, Value};
 
 use crate::write::{
-    entries::{Writer, entries, fields, fields_mut, put, take},
+    entries::{Writer, entries, fields, fields_mut, is_same, put, take},
     field_set::{self, Set},
     managed_fields::sort,
 };
@@ -61,13 +61,4 @@ fn set(path: &str) -> Set {
 
 fn owns(entry: &Value, field: &Set) -> bool {
     fields(entry).is_some_and(|fields| !field_set::intersection(fields, field).is_empty())
-}
-
-/// Whether two entries are of one owner. An applier is one in whatever version it applies.
-fn is_same(a: &Value, b: &Value) -> bool {
-    let names: &[&str] = match a["operation"] == json!("Apply") {
-        true => &["operation", "manager", "subresource"],
-        false => &["operation", "manager", "subresource", "apiVersion"],
-    };
-    names.iter().all(|name| a.get(name) == b.get(name))
 }

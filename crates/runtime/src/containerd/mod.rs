@@ -27,7 +27,6 @@ use crate::{
 };
 
 pub use options::{Mirror, Options};
-pub use runtimes::Handler;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -63,6 +62,7 @@ impl Containerd {
         // In it are the roots of containers, whose users may be none of the machine's: these have to get there.
         let state = &options.state;
         modes::passage(state).map_err(file_error(format!("creating {}", state.display())))?;
+        let handlers = runtimes::installed(&runtimes::programs());
         let mut containerd = match running(&options) {
             Some(pid) => {
                 let told = fs::read_to_string(options.config_file()).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Containerd {
                 for (_, what) in missing.into_iter().filter(|(is_missing, _)| *is_missing) {
                     tracing::warn!("containerd runs with an older configuration; it {what} until it starts anew");
                 }
-                for handler in options.handlers.iter().filter(|handler| !told.contains(&handler.section())) {
+                for handler in handlers.iter().filter(|handler| !told.contains(&handler.section())) {
                     let name = &handler.name;
                     tracing::warn!(
                         "containerd has run since before {name} was installed; the handler {name} is there when it starts anew"
@@ -81,7 +81,7 @@ impl Containerd {
                 }
                 Containerd { options, child: None, pid }
             }
-            None => spawn(options)?,
+            None => spawn(options, &handlers)?,
         };
         if let Err(error) = containerd.wait_until_ready().await {
             containerd.give_up();
@@ -173,11 +173,11 @@ fn write_mirror(options: &Options) -> Result<(), Error> {
     modes::write(&file, modes::PRIVATE_FILE, mirror.hosts()).map_err(file_error(format!("writing {}", file.display())))
 }
 
-fn spawn(options: Options) -> Result<Containerd, Error> {
+fn spawn(options: Options, handlers: &[runtimes::Handler]) -> Result<Containerd, Error> {
     let root = &options.root;
     modes::folder(root, modes::PRIVATE_FOLDER).map_err(file_error(format!("creating {}", root.display())))?;
     let config = options.config_file();
-    modes::write(&config, modes::PRIVATE_FILE, options.config())
+    modes::write(&config, modes::PRIVATE_FILE, options.config(handlers))
         .map_err(file_error(format!("writing {}", config.display())))?;
     let log = modes::append(&options.log_file(), modes::LOG_FILE);
     let log = log.map_err(file_error(format!("opening {}", options.log_file().display())))?;
@@ -394,7 +394,7 @@ mod tests {
         assert!(
             hosts.contains("capabilities = [\"pull\"]") && hosts.contains("client = [[\"/p/n.crt\", \"/p/n.key\"]]")
         );
-        assert!(with.config().contains("config_path = ") && !plain.config().contains("config_path"));
+        assert!(with.config(&[]).contains("config_path = ") && !plain.config(&[]).contains("config_path"));
         write_mirror(&plain).unwrap();
         assert!(!file.exists());
         write_mirror(&plain).unwrap();

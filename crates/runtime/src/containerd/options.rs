@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::runtimes::{self, Handler};
+use super::runtimes::Handler;
 use crate::images;
 
 /// Where this containerd lives and what it is told.
@@ -19,8 +19,6 @@ pub struct Options {
     pub mirror: Option<Mirror>,
     /// Processes and files of containers get SELinux labels.
     pub selinux: bool,
-    /// The runtimes beside runc.
-    pub handlers: Vec<Handler>,
 }
 
 /// A server that has content of any registry. This containerd shows it a certificate.
@@ -71,7 +69,6 @@ impl Options {
             sandbox_image: images::PAUSE.to_owned(),
             mirror: None,
             selinux: false,
-            handlers: runtimes::installed(&runtimes::programs()),
         }
     }
 
@@ -102,9 +99,9 @@ impl Options {
         self.root.join("containerd.log")
     }
 
-    /// containerd's configuration. Pure: equal options give equal text.
-    pub fn config(&self) -> String {
-        let Options { root, state, cni_bin, cni_conf, sandbox_image, mirror, selinux, handlers } = self;
+    /// containerd's configuration, with the runtimes beside runc. Pure: what is equal gives equal text.
+    pub(super) fn config(&self, handlers: &[Handler]) -> String {
+        let Options { root, state, cni_bin, cni_conf, sandbox_image, mirror, selinux } = self;
         let (root, state, socket) = (root.display(), state.display(), self.socket().display().to_string());
         let (cni_bin, cni_conf) = (cni_bin.display(), cni_conf.display());
         let registries = mirror.as_ref().map_or_else(String::new, |_| {
@@ -181,16 +178,16 @@ mod tests {
             assert_eq!(installed_plugins(&folders), folders[expected]);
         }
         let options = Options { cni_conf: "/x/conf".into(), ..Options::new("/x/root", "/x/state") };
-        assert!(options.with_installed_network().config().contains("conf_dir = \"/etc/cni/net.d\""));
+        assert!(options.with_installed_network().config(&[]).contains("conf_dir = \"/etc/cni/net.d\""));
     }
 
     #[test]
     fn the_configuration_names_its_own_folders_and_leaves_scores_alone() {
-        let config = Options::new("/x/root", "/x/state").config();
+        let config = Options::new("/x/root", "/x/state").config(&[]);
         for line in ["root = \"/x/root\"", "address = \"/x/state/containerd.sock\"", "restrict_oom_score_adj = true"] {
             assert!(config.contains(line), "{line} missing in {config}");
         }
-        let labelled = Options { selinux: true, ..Options::new("/x/root", "/x/state") }.config();
+        let labelled = Options { selinux: true, ..Options::new("/x/root", "/x/state") }.config(&[]);
         assert!(labelled.contains(SELINUX) && !config.contains(SELINUX));
     }
 }
