@@ -90,6 +90,13 @@ impl Handle {
         self.status.borrow().clone()
     }
 
+    /// Whether this uid is the Pod's own, or its mirror's.
+    pub fn has_uid(&self, uid: &str) -> bool {
+        let is_mirror =
+            || self.mirror.borrow().as_ref().is_some_and(|mirror| mirror.metadata.uid.as_deref() == Some(uid));
+        self.desired.borrow().uid() == uid || is_mirror()
+    }
+
     /// All work of the Pod is done, or has failed.
     pub fn is_over(&self) -> bool {
         self.status.borrow().phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
@@ -194,6 +201,16 @@ impl PodWorkers {
         self.pods.lock().get(uid).cloned()
     }
 
+    /// The Pod that now has this name. Beside it there may be one that had the name before and is still ending: nobody who asks
+    /// by name means that one.
+    pub fn named(&self, namespace: &str, name: &str) -> Option<Handle> {
+        let is_meant = |handle: &Handle| {
+            let desired = handle.desired.borrow();
+            !desired.removed && desired.namespace() == namespace && desired.name() == name
+        };
+        self.pods.lock().values().find(|handle| is_meant(handle)).cloned()
+    }
+
     /// In the order of their uids.
     pub fn all(&self) -> Vec<Handle> {
         self.pods.lock().values().cloned().collect()
@@ -228,5 +245,34 @@ impl PodWorkers {
 
     pub fn wake_all(&self) {
         self.pods.lock().values().for_each(Handle::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use json::json;
+
+    use super::*;
+    use crate::pod::fixture::pod_of;
+
+    #[test]
+    fn a_name_means_the_pod_that_has_it_now() {
+        let workers = PodWorkers::default();
+        let begin = |uid: &str| {
+            let (handle, _) = channels(pod_of(json!({"metadata": {"uid": uid}, "spec": {"containers": []}})), false);
+            workers.insert(uid, handle);
+        };
+        let named = |workers: &PodWorkers| workers.named("d", "p").map(|handle| handle.desired().uid().to_owned());
+        begin("b");
+        assert_eq!(named(&workers).as_deref(), Some("b"));
+        workers.get("b").unwrap().remove();
+        assert_eq!(named(&workers), None, "it only ends");
+        // Whichever uid comes first.
+        for uid in ["a", "c"] {
+            begin(uid);
+            assert_eq!(named(&workers).as_deref(), Some(uid));
+            workers.forget(uid);
+        }
+        assert!(workers.named("other", "p").is_none() && workers.named("d", "q").is_none());
     }
 }

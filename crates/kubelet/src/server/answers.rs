@@ -166,9 +166,7 @@ fn options(text: &str) -> (Options, bool) {
 
 /// The Pod of that name on this node.
 pub fn find(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<(DesiredPod, PodStatus)> {
-    let all = kubelet.pods.all().into_iter().map(|pod| (pod.desired(), pod));
-    let (desired, pod) = all.into_iter().find(|(d, _)| d.namespace() == namespace && d.name() == name)?;
-    Some((desired, pod.status()))
+    kubelet.pods.named(namespace, name).map(|pod| (pod.desired(), pod.status()))
 }
 
 /// The run (by its id in the engine) whose log is meant. Of a container that waits it is the last one that ended. The error is

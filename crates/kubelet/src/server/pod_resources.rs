@@ -117,8 +117,7 @@ fn get(kubelet: &Kubelet, asked: &GetPodResourcesRequest) -> Result<GetPodResour
         return Err(Status::unknown("PodResources API Get method disabled"));
     }
     let (name, namespace) = (&asked.pod_name, &asked.pod_namespace);
-    let all = kubelet.pods.all().into_iter().map(|pod| pod.desired());
-    let found = all.into_iter().find(|pod| pod.name() == name && pod.namespace() == namespace);
+    let found = kubelet.pods.named(namespace, name).map(|pod| pod.desired());
     let found = found.ok_or_else(|| Status::unknown(format!("pod {name} in namespace {namespace} not found")))?;
     Ok(GetPodResourcesResponse { pod_resources: Some(of_pod(kubelet, &found.pod)) })
 }

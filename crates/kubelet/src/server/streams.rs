@@ -8,10 +8,7 @@ use hyper::body::Incoming;
 use k8s_cri::v1::{AttachRequest, ExecRequest, PortForwardRequest};
 use tokio::net::TcpStream;
 
-use super::{
-    answer::{Answer, text},
-    answers::find,
-};
+use super::answer::{Answer, text};
 use crate::{
     kubelet::Kubelet,
     pod::running::{self, RunningPod},
@@ -40,8 +37,13 @@ async fn url(kubelet: &Kubelet, parts: &[&str], asked: &str) -> Result<String, R
     let [what, namespace, pod, rest @ ..] = parts else {
         return Err((StatusCode::NOT_FOUND, "404 page not found\n".to_owned()));
     };
-    let (desired, _) =
-        find(kubelet, namespace, pod).ok_or((StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n")))?;
+    let (uid, name) = match (*what, rest) {
+        ("portForward", uid) => (uid.first(), ""),
+        (_, [uid, name]) => (Some(uid), *name),
+        (_, rest) => (None, rest.last().copied().unwrap_or_default()),
+    };
+    let found = kubelet.pods.named(namespace, pod).filter(|pod| uid.is_none_or(|uid| pod.has_uid(uid)));
+    let desired = found.ok_or((StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n")))?.desired();
     let running = running::observe(&kubelet.config, desired.uid()).await.map_err(internal)?;
     let pairs: Vec<(String, String)> = api::rules::url::query_pairs(asked).collect();
     let flag = |names: [&str; 2]| pairs.iter().any(|(k, v)| names.contains(&k.as_str()) && (v == "1" || v == "true"));
@@ -54,7 +56,7 @@ async fn url(kubelet: &Kubelet, parts: &[&str], asked: &str) -> Result<String, R
         let request = PortForwardRequest { pod_sandbox_id: sandbox.id.clone(), port };
         return engine.port_forward(request).await.map_err(internal);
     }
-    let container_id = container(&running, rest.last().copied().unwrap_or_default())?;
+    let container_id = container(&running, name)?;
     let (stdin, stdout, stderr) = (flag(["input", "stdin"]), flag(["output", "stdout"]), flag(["error", "stderr"]));
     let tty = flag(["tty", "tty"]);
     // With a terminal both outputs are one.
@@ -103,4 +105,35 @@ async fn pass_on(url: &str, mut request: Request<Incoming>) -> Result<Answer, Re
     }
     let answer = stream::upgrade::forward(request, io).await.map_err(internal)?;
     Ok(answer.map(BodyExt::boxed_unsync))
+}
+
+#[cfg(test)]
+mod tests {
+    use json::json;
+
+    use super::*;
+    use crate::pod::{fixture, workers::channels};
+
+    #[tokio::test]
+    async fn a_pod_that_is_ending_and_another_uid_are_not_meant() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubelet = fixture::kubelet(folder.path(), runtime::fake::Fake::default(), |_, _| None);
+        let pod = |uid: &str| fixture::pod_of(json!({"metadata": {"uid": uid}, "spec": {"containers": []}}));
+        for uid in ["before", "now"] {
+            kubelet.pods.insert(uid, channels(pod(uid), false).0);
+        }
+        kubelet.pods.get("before").unwrap().remove();
+        kubelet.pods.get("now").unwrap().set_mirror(&pod("mirror").pod);
+        let refused = async |path: &str| {
+            let parts: Vec<&str> = path.split('/').collect();
+            url(&kubelet, &parts, "").await.unwrap_err().1
+        };
+        for path in ["exec/d/p/c", "exec/d/p/now/c", "attach/d/p/mirror/c"] {
+            assert_eq!(refused(path).await, "container not found (\"c\")", "{path}");
+        }
+        assert_eq!(refused("portForward/d/p/now").await, "the pod's sandbox is not ready");
+        for path in ["exec/d/p/before/c", "portForward/d/p/before", "exec/d/q/c"] {
+            assert!(refused(path).await.ends_with("does not exist\n"), "{path}");
+        }
+    }
 }
