@@ -42,6 +42,13 @@ has() {
     grep -qF -- "$text" <<<"$out" || { echo "$out" >&2; fail "no '$text' in the output of: $*"; return 1; }
 }
 
+# says TEXT COMMAND...: the command says this and nothing else.
+says() {
+    local text=$1
+    shift
+    [ "$("$@")" = "$text" ]
+}
+
 # refused TEXT COMMAND...: the command fails, and its output contains the text.
 refused() {
     local text=$1 out

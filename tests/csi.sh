@@ -31,7 +31,6 @@ called() { grep -q -- "$1" "$LOG"; }
 calls() { grep -c -- "$1" "$LOG" || true; }
 mounts() { grep -c "$1" /proc/mounts || true; }
 none() { [ "$("$@")" = 0 ]; }
-says() { [ "$("${@:2}")" = "$1" ]; }
 phase() { k get pod "$1" -o 'jsonpath={.status.phase}'; }
 
 # A volume and a claim for it: NAME MODE

@@ -15,11 +15,6 @@ drive() { # LOG
     started "$1" "$TOYS" "$DATA/kubelet" "$CDI" "$DRIVER"
     until_true 30 grep -q "registered true" "$1"
 }
-says() { # TEXT COMMAND...
-    local text=$1
-    shift
-    [ "$("$@")" = "$text" ]
-}
 phase() { k get pod "$1" -o 'jsonpath={.status.phase}'; }
 # A Pod that says what it was given, and stays: NAME RESOURCES [CLAIMS]
 pod() {

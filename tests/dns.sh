@@ -46,17 +46,17 @@ PY
 "$SKIFF" "${UP[@]}" >/dev/null
 ADDRESS=$(k get node -o 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')
 ask() { python3 "$WORK/ask.py" "$ADDRESS" 20053 "$1" "${2:-1}" "${3:-1}"; }
-says() { # TEXT NAME [KIND]
+answers() { # TEXT NAME [KIND]
     [ "$(ask "$2" "${3:-1}")" = "$1" ]
 }
 corefile() { k -n kube-system create configmap coredns --from-literal=Corefile="$1" --dry-run=client -o yaml | k apply -f - >/dev/null; }
 started "$WORK/outside.log" python3 "$WORK/outside.py" 20771
 
 step "the cluster's names are there without any Corefile"
-until_true 30 says "1x NOERROR 1 10.96.0.1" kubernetes.default.svc.cluster.local
-says "1x NOERROR 1 10.96.0.10" ns.dns.cluster.local || fail "the zone's server has an address"
-says "1x NXDOMAIN 0" 10-1-2-3.nowhere.pod.cluster.local || fail "Pods of no namespace have no names"
-says "1x NOERROR 1 10.1.2.3" 10-1-2-3.default.pod.cluster.local || fail "Pods have names by their address"
+until_true 30 answers "1x NOERROR 1 10.96.0.1" kubernetes.default.svc.cluster.local
+answers "1x NOERROR 1 10.96.0.10" ns.dns.cluster.local || fail "the zone's server has an address"
+answers "1x NXDOMAIN 0" 10-1-2-3.nowhere.pod.cluster.local || fail "Pods of no namespace have no names"
+answers "1x NOERROR 1 10.1.2.3" 10-1-2-3.default.pod.cluster.local || fail "Pods have names by their address"
 
 step "40 endpoints without an extension: as many as fit, and that there are more"
 k create service clusterip many --clusterip=None >/dev/null
@@ -70,7 +70,7 @@ k create service clusterip many --clusterip=None >/dev/null
 } | k apply -f - >/dev/null
 many() { [[ $(ask many.default.svc.cluster.local) == "1x NOERROR 2"[0-9]" truncated"* ]]; }
 until_true 30 many
-says "1x NOERROR 1 10.1.1.7" 10-1-1-7.many.default.svc.cluster.local || fail "endpoints have names by their address"
+answers "1x NOERROR 1 10.1.1.7" 10-1-1-7.many.default.svc.cluster.local || fail "endpoints have names by their address"
 
 step "a Corefile is followed: stub domains, hosts, and 200 equal questions are one"
 corefile '.:53 {
@@ -92,12 +92,12 @@ corp.example {
     forward . 127.0.0.1:20771
     cache 60
 }'
-until_true 30 says "1x NOERROR 1 10.9.9.9" printer.office
+until_true 30 answers "1x NOERROR 1 10.9.9.9" printer.office
 [ "$(ask db.corp.example 1 200)" = "200x NOERROR 1 192.0.2.1" ] || fail "equal questions are all answered"
-says "1x NOERROR 1 192.0.2.1" db.corp.example || fail "the answer is kept"
+answers "1x NOERROR 1 192.0.2.1" db.corp.example || fail "the answer is kept"
 [ "$(grep -c '^db.corp.example$' "$WORK/outside.log")" = 1 ] || fail "and asked for once"
-says "1x SERVFAIL 0" somewhere.else || fail "nobody answers for the rest"
-says "1x NXDOMAIN 0" 10-1-2-3.default.pod.cluster.local || fail "Pods' names are off"
+answers "1x SERVFAIL 0" somewhere.else || fail "nobody answers for the rest"
+answers "1x NXDOMAIN 0" 10-1-2-3.default.pod.cluster.local || fail "Pods' names are off"
 has OK curl -sf http://127.0.0.1:20772/ready
 has 'coredns_cache_entries{type="success"}' curl -sf http://127.0.0.1:20773/metrics
 
@@ -107,18 +107,18 @@ corefile '. {
     etcd
 }'
 until_true 30 has "Unknown directive 'etcd'" k -n kube-system get events --field-selector reason=InvalidCorefile
-says "1x NOERROR 1 10.9.9.9" printer.office || fail "the Corefile of before counts"
+answers "1x NOERROR 1 10.9.9.9" printer.office || fail "the Corefile of before counts"
 corefile '. {
     kubernetes cluster.local
     rewrite name exact old.example kubernetes.default.svc.cluster.local
 }'
-until_true 30 says "1x NOERROR 1 10.96.0.1" old.example
-says "1x SERVFAIL 0" printer.office || fail "what is gone is gone"
+until_true 30 answers "1x NOERROR 1 10.96.0.1" old.example
+answers "1x SERVFAIL 0" printer.office || fail "what is gone is gone"
 refused "" curl -sf http://127.0.0.1:20772/ready
 
 step "without its ConfigMap, everything is as it was"
 k -n kube-system delete configmap coredns >/dev/null
-until_true 30 says "1x NOERROR 1 10.1.2.3" 10-1-2-3.default.pod.cluster.local
+until_true 30 answers "1x NOERROR 1 10.1.2.3" 10-1-2-3.default.pod.cluster.local
 
 step "down leaves nothing"
 "$SKIFF" down --data-dir "$DATA" >/dev/null

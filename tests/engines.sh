@@ -75,11 +75,6 @@ runs() { # runs: each Pod with its containers and how often they were restarted
 same() { [ "$(runs)" = "$1" ]; }
 engine() { k get node -o 'jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion}'; }
 ready() { [ "$(k get node -o 'jsonpath={.items[0].status.conditions[?(@.type=="Ready")].status}')" = "$1" ]; }
-says() { # TEXT COMMAND...
-    local text=$1
-    shift
-    [ "$("$@")" = "$text" ]
-}
 status() { k get pod "$1" -o "jsonpath={.status.containerStatuses[0].$2}"; }
 
 step "an engine that is updated under running Pods: from $(containerd --version | awk '{print $3}') to $(PATH=$NEW containerd --version | awk '{print $3}')"
@@ -341,12 +336,7 @@ vm_file "$SKIFF" /usr/local/bin/skiff
 vm_file "$KUBECTL" /usr/local/bin/kubectl
 VM_MEMORY=3072 vm_run 400 <<'VM'
 set -eu
-step() { echo "    - $* ($(cut -d. -f1 /proc/uptime) s)"; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
-DATA=/var/lib/skiff
-export KUBECONFIG=$DATA/admin.kubeconfig
-end_of_logs() { code=$?; [ $code = 0 ] || { kubectl describe pods | tail -n 20; tail -n 30 $DATA/skiff.log $DATA/containerd/containerd.log; }; }
-trap end_of_logs EXIT
+trap tell_when_failed EXIT
 step "a Pod of a RuntimeClass with crun"
 ip link add machine type bridge
 ip address add 192.0.2.1/24 dev machine

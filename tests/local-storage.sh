@@ -7,11 +7,6 @@
 NODE=$(k get node -o 'jsonpath={.items[0].metadata.name}')
 FOLDER=$DATA/local-volumes
 
-says() { # TEXT COMMAND...
-    local text=$1
-    shift
-    [ "$("$@")" = "$text" ]
-}
 volume_of() { k get pvc "$1" -o 'jsonpath={.spec.volumeName}'; }
 starts() { [ "$(grep -c started "$FOLDER/$FIRST/log")" -ge "$1" ]; }
 

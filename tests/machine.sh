@@ -26,33 +26,13 @@ vm_args+=(-numa "dist,src=0,dst=1,val=20")
 
 VM_SMP=4,sockets=2,cores=2,threads=1 VM_MEMORY=3328 VM_APPEND="hugepages=32 psi=1" VM_MODULES='drivers/(block/virtio|virtio)' vm_run 600 <<'VM'
 set -eu
-step() { echo "  - $* ($(cut -d. -f1 /proc/uptime) s)"; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
-# until_true SECONDS COMMAND...
-until_true() {
-    local deadline=$(($(date +%s) + $1))
-    shift
-    until "$@" >/tmp/tried 2>&1; do
-        [ "$(date +%s)" -lt "$deadline" ] || { cat /tmp/tried; fail "not true in time: $*"; }
-        sleep 0.2
-    done
-}
-has() { local text=$1; shift; "$@" >/tmp/said 2>&1 && grep -qF -- "$text" /tmp/said || { cat /tmp/said; return 1; }; }
-is() { [ "$1" = "$2" ] || fail "$3: $1, not $2"; }
-# same EXPECTED COMMAND...: what it says is this.
-same() { local want=$1 got; shift; got=$("$@"); [ "$got" = "$want" ] || { echo "$got, not $want"; return 1; }; }
-modprobe -a virtio_pci virtio_blk dummy
-ip link set dummy0 name eth0 up
-ip addr add 192.168.7.1/24 dev eth0
-ip route add default dev eth0
+modprobe -a virtio_pci virtio_blk
+with_address
 until_true 10 [ -b /dev/vda ]
 mkswap /dev/vda >/dev/null && swapon /dev/vda
 mkdir -p /dev/hugepages
 
-DATA=/var/lib/skiff
-export KUBECONFIG=$DATA/admin.kubeconfig
-end_of_logs() { code=$?; [ $code = 0 ] || { kubectl get pods -o wide; kubectl get events | tail -n 20; tail -n 30 $DATA/skiff.log; }; }
-trap end_of_logs EXIT
+trap tell_when_failed EXIT
 cat >/root/kubelet.yaml <<YAML
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -72,10 +52,10 @@ begin() { skiff up --node-name one --eviction-hard= --wait 120 --kubelet-config 
 step "a node with two sockets, huge pages and swap"
 begin
 of_node() { kubectl get node one -o jsonpath="{.status.$1}"; }
-is "$(of_node capacity.hugepages-2Mi) $(of_node allocatable.cpu)" "64Mi 3" "huge pages and processors"
+is "huge pages and processors" "$(of_node capacity.hugepages-2Mi) $(of_node allocatable.cpu)" "64Mi 3"
 memory=$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))
 swap=$(($(sed -n 's/^SwapTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) * 1024))
-is "$(of_node nodeInfo.swap.capacity)" "$swap" "swap"
+is "swap" "$(of_node nodeInfo.swap.capacity)" "$swap"
 
 # pod NAME RESOURCES SCRIPT [FIELDS [FIELDS_OF_CONTAINER]]
 pod() {
@@ -118,7 +98,7 @@ step "what fits no NUMA node alone is refused"
 } | kubectl apply -f - >/dev/null
 refused() { kubectl get pods -o jsonpath='{range .items[*]}{.status.phase} {.status.reason}: {.status.message}{"\n"}{end}' | uniq; }
 words="Failed TopologyAffinityError: Pod was rejected: Resources cannot be allocated with Topology locality"
-until_true 90 same "$words" refused
+until_true 90 says "$words" refused
 
 step "what fits one has its processors and its memory"
 {
@@ -127,8 +107,8 @@ step "what fits one has its processors and its memory"
 } | kubectl apply -f - >/dev/null
 ready small large
 # A container with processors of its own needs no quota.
-is "$(of small container cpuset.cpus cpuset.mems cpu.max)" "1 0 max 100000" "the small one's"
-is "$(of large container cpuset.cpus cpuset.mems cpu.max)" "2-3 1 max 100000" "the large one's"
+is "the small one's" "$(of small container cpuset.cpus cpuset.mems cpu.max)" "1 0 max 100000"
+is "the large one's" "$(of large container cpuset.cpus cpuset.mems cpu.max)" "2-3 1 max 100000"
 
 step "Pods with memory that is protected, swap, huge pages, limits of processes and of all their containers"
 {
@@ -141,16 +121,16 @@ step "Pods with memory that is protected, swap, huge pages, limits of processes 
     pod whole '{}' "$FOREVER" 'resources: {requests: {cpu: 0, memory: 48Mi}, limits: {cpu: 500m, memory: 80Mi}}'
 } | kubectl apply -f - >/dev/null
 ready burst best huge whole
-is "$(of burst container cpuset.cpus.effective cpuset.mems.effective)" "0 0-1" "processors that are left"
-is "$(of burst container memory.min memory.high memory.max memory.oom.group)" "$(mi 24) $(mi 30) $(mi 32) 1" "the memory of the burstable one"
+is "processors that are left" "$(of burst container cpuset.cpus.effective cpuset.mems.effective)" "0 0-1"
+is "the memory of the burstable one" "$(of burst container memory.min memory.high memory.max memory.oom.group)" "$(mi 24) $(mi 30) $(mi 32) 1"
 share=$(awk "BEGIN {printf \"%d\", $(mi 24) / $memory * $swap / 4096}")
-is "$(of burst container memory.swap.max)" "$((share * 4096))" "its swap"
-is "$(of burst pod memory.min memory.max pids.max)" "$(mi 24) $(mi 32) 100" "its Pod's"
-is "$(of small container memory.min memory.high memory.swap.max)" "$(mi 64) max 0" "the memory of a Guaranteed one"
-is "$(of best container memory.min memory.max memory.swap.max)" "0 max 0" "the memory of a BestEffort one"
-is "$(of whole container memory.max cpu.max)" "$(mi 80) 50000 100000" "the container of a Pod with limits"
-is "$(of whole pod memory.max memory.min cpu.max)" "$(mi 80) $(mi 48) 50000 100000" "a Pod with limits"
-is "$(cd /sys/fs/cgroup/kubepods && cat memory.min burstable/memory.min | tr '\n' ' ')" "$(mi $((64 + 64 + 24 + 32 + 48))) $(mi $((24 + 32 + 48))) " "memory of all Pods"
+is "its swap" "$(of burst container memory.swap.max)" "$((share * 4096))"
+is "its Pod's" "$(of burst pod memory.min memory.max pids.max)" "$(mi 24) $(mi 32) 100"
+is "the memory of a Guaranteed one" "$(of small container memory.min memory.high memory.swap.max)" "$(mi 64) max 0"
+is "the memory of a BestEffort one" "$(of best container memory.min memory.max memory.swap.max)" "0 max 0"
+is "the container of a Pod with limits" "$(of whole container memory.max cpu.max)" "$(mi 80) 50000 100000"
+is "a Pod with limits" "$(of whole pod memory.max memory.min cpu.max)" "$(mi 80) $(mi 48) 50000 100000"
+is "memory of all Pods" "$(cd /sys/fs/cgroup/kubepods && cat memory.min burstable/memory.min | tr '\n' ' ')" "$(mi $((64 + 64 + 24 + 32 + 48))) $(mi $((24 + 32 + 48))) "
 
 step "the kernel holds them to it"
 # The shell is the first process: the kernel ends it together with the one that takes too much.
@@ -158,8 +138,8 @@ pod greedy "$(both 'memory: 16Mi')" 'head -c 100m /dev/zero | tail; sleep 3600' 
 until_true 30 has "can't fork: Resource temporarily unavailable" kubectl logs best
 swaps() { [ "$(of burst container memory.swap.current)" -gt $(mi 2) ]; }
 until_true 60 swaps
-until_true 60 same "$(mi 8) $(mi 8)" of huge container hugetlb.2MB.max hugetlb.2MB.current
-is "$(of huge pod hugetlb.2MB.max)" "$(mi 8)" "the huge pages of the Pod"
+until_true 60 says "$(mi 8) $(mi 8)" of huge container hugetlb.2MB.max hugetlb.2MB.current
+is "the huge pages of the Pod" "$(of huge pod hugetlb.2MB.max)" "$(mi 8)"
 has refused kubectl exec huge -- cat /dev/termination-log || fail "more huge pages than the limit"
 ended() { kubectl get pod greedy -o jsonpath='{.status.phase} {.status.containerStatuses[0].state.terminated.reason} {.status.containerStatuses[0].state.terminated.exitCode}'; }
 until_true 60 has "Failed OOMKilled 137" ended
@@ -173,13 +153,13 @@ has 'container_pressure_memory_waiting_seconds_total{container="c"' kubectl get 
 
 step "a container changes while it runs"
 kubectl patch pod huge --subresource resize -p '{"spec": {"containers": [{"name": "c", "resources": {"requests": {"memory": "40Mi"}, "limits": {"memory": "80Mi"}}}]}}' >/dev/null
-until_true 60 same "$(mi 40) $(mi 70) $(mi 80)" of huge container memory.min memory.high memory.max
-until_true 60 same "$(mi 40) $(mi 80)" of huge pod memory.min memory.max
+until_true 60 says "$(mi 40) $(mi 70) $(mi 80)" of huge container memory.min memory.high memory.max
+until_true 60 says "$(mi 40) $(mi 80)" of huge pod memory.min memory.max
 
 step "a kubelet that begins anew takes nothing from anybody"
 kill -9 "$(cat $DATA/skiff.pid)"
 begin
-is "$(of small container cpuset.cpus cpuset.mems) $(of large container cpuset.cpus cpuset.mems) $(of burst container cpuset.cpus)" "1 0 2-3 1 0" "processors and memory"
+is "processors and memory" "$(of small container cpuset.cpus cpuset.mems) $(of large container cpuset.cpus cpuset.mems) $(of burst container cpuset.cpus)" "1 0 2-3 1 0"
 
 step "a process is killed because the machine has no memory"
 echo f >/proc/sysrq-trigger

@@ -70,11 +70,11 @@ ExecStart=/bin/sh /root/drive
 UNIT
 mkdir -p "$vm_root/etc/systemd/system/multi-user.target.wants"
 ln -s ../drive.service "$vm_root/etc/systemd/system/multi-user.target.wants/drive.service"
+cp vm-words.sh "$vm_root/root/words"
 cat >"$vm_root/root/prepare" <<'SH'
-modprobe -a dummy bridge veth vxlan overlay $(find /lib/modules -name 'nft_*.ko' | sed 's|.*/||; s|\.ko$||') 2>/dev/null
-ip link set dummy0 name eth0 up
-ip addr add 192.168.7.1/24 dev eth0
-ip route add default dev eth0
+. /root/words
+modprobe -a bridge veth vxlan overlay $(find /lib/modules -name 'nft_*.ko' | sed 's|.*/||; s|\.ko$||') 2>/dev/null
+with_address
 SH
 cat >"$vm_root/root/kubelet.yaml" <<'YAML'
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -84,8 +84,8 @@ shutdownGracePeriodCriticalPods: 18s
 YAML
 cat >"$vm_root/root/drive" <<'SH'
 exec >/dev/ttyS0 2>&1
-export PATH=/usr/local/bin:/usr/sbin:/usr/bin HOME=/root KUBECONFIG=/var/lib/skiff/admin.kubeconfig
-step() { echo "  - $* ($(cut -d. -f1 /proc/uptime) s)"; }
+export PATH=/usr/local/bin:/usr/sbin:/usr/bin HOME=/root
+. /root/words
 fail() {
     echo "FAILED: $*"
     kubectl get pods -o wide
@@ -99,16 +99,6 @@ done_with() {
     systemctl poweroff
     exit
 }
-# until_true SECONDS COMMAND...
-until_true() {
-    local deadline=$(($(date +%s) + $1))
-    shift
-    until "$@" >/tmp/tried 2>&1; do
-        [ "$(date +%s)" -lt "$deadline" ] || { cat /tmp/tried; fail "not true in time: $*"; }
-        sleep 0.2
-    done
-}
-has() { local text=$1; shift; "$@" >/tmp/said 2>&1 && grep -qF -- "$text" /tmp/said || { cat /tmp/said; return 1; }; }
 . /root/boot
 SH
 

@@ -67,28 +67,15 @@ policy "$vm_root/etc/selinux/policy"
 
 VM_MEMORY=3072 VM_APPEND="security=selinux selinux=1 enforcing=0" vm_run 400 <<'VM'
 set -eu
-step() { echo "  - $* ($(cut -d. -f1 /proc/uptime) s)"; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
-is() { [ "$2" = "$3" ] || fail "$1 is $2, not $3"; }
-has() { local text=$1; shift; "$@" >/tmp/said 2>&1; grep -qF -- "$text" /tmp/said || { cat /tmp/said; return 1; }; }
-DATA=/var/lib/skiff
 ip link add host0 type veth peer name out0 && ip address add 192.168.90.1/24 dev host0 && ip link set host0 up && ip link set out0 up
-export KUBECONFIG=$DATA/admin.kubeconfig
-end_of_logs() {
-    code=$?
-    [ $code != 0 ] || return 0
-    kubectl describe pods
-    kubectl get events
-    tail -n 20 $DATA/skiff.log $DATA/containerd/containerd.log
-}
-trap end_of_logs EXIT
+trap tell_when_failed EXIT
 
 step "without a policy the flag is refused, with the reason"
-has "SELinux is not at work on this machine; leave --selinux out" skiff up --selinux --wait 1 || fail "the flag was taken"
+refused "SELinux is not at work on this machine; leave --selinux out" skiff up --selinux --wait 1 || fail "the flag was taken"
 mount -t selinuxfs selinuxfs /sys/fs/selinux
 cat /etc/selinux/policy >/sys/fs/selinux/load
 mv /etc/selinux/test /etc/selinux/hidden
-has "knows no containers" skiff up --selinux --wait 1 || fail "the flag was taken without a policy for containers"
+refused "knows no containers" skiff up --selinux --wait 1 || fail "the flag was taken without a policy for containers"
 mv /etc/selinux/hidden /etc/selinux/test
 
 pod() { # NAME LEVEL

@@ -31,29 +31,12 @@ vm_file "$KUBECTL" /usr/local/bin/kubectl
 
 VM_MEMORY=2560 VM_MODULES='fs/(nfs|nfsd|lockd|nfs_common|configfs|fscache|netfs)|net/sunrpc|drivers/(scsi|target|md/dm-)' vm_run 600 <<'VM'
 set -eu
-step() { echo "  - $* ($(cut -d. -f1 /proc/uptime) s)"; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
-# until_true SECONDS COMMAND...
-until_true() {
-    local deadline=$(($(date +%s) + $1))
-    shift
-    until "$@" >/tmp/tried 2>&1; do
-        [ "$(date +%s)" -lt "$deadline" ] || { cat /tmp/tried; fail "not true in time: $*"; }
-        sleep 0.2
-    done
-}
-has() { local text=$1; shift; "$@" >/tmp/said 2>&1 && grep -qF -- "$text" /tmp/said || { cat /tmp/said; return 1; }; }
 none() { "$@" >/tmp/said 2>&1; [ ! -s /tmp/said ] || { cat /tmp/said; return 1; }; }
-DATA=/var/lib/skiff
-export KUBECONFIG=$DATA/admin.kubeconfig
-end_of_logs() { code=$?; [ $code = 0 ] || { kubectl get pods -o wide; kubectl get events | tail -n 20; tail -n 30 $DATA/skiff.log; }; }
-trap end_of_logs EXIT
+trap tell_when_failed EXIT
 mkdir /etc/target
-modprobe -a dummy nfs nfsv4 nfsd target_core_mod target_core_file iscsi_target_mod iscsi_tcp sd_mod
-ip link set dummy0 name eth0 up
-ip addr add 192.168.7.1/24 dev eth0
+modprobe -a nfs nfsv4 nfsd target_core_mod target_core_file iscsi_target_mod iscsi_tcp sd_mod
+with_address
 ip addr add 192.168.7.2/24 dev eth0
-ip route add default dev eth0
 
 step "an NFS server"
 mkdir -p /srv/nfs /var/lib/nfs/rpc_pipefs /var/lib/nfs/v4recovery /run/lock /run/udev

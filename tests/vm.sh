@@ -6,7 +6,8 @@
 #   vm_root=$(mktemp -d)          the files of the machine are collected in a folder:
 #   vm_program PROGRAM...         programs of this machine, with the libraries that they need; they come before busybox'
 #   vm_file FILE PLACE            a file, with its libraries if it is a program
-#   vm_run SECONDS <script        boots, runs the script with sh as the machine's only process, and returns its exit status
+#   vm_run SECONDS <script        boots, runs the script with sh as the machine's only process, and returns its exit status; the script has the words
+#                                 of vm-words.sh
 # VM_SMP and VM_MEMORY say how large the machine is, VM_APPEND what else its kernel is told, VM_MODULES (a pattern of paths) which more of
 # its modules it has, and vm_args what else QEMU is told: disks, NUMA nodes.
 
@@ -104,7 +105,7 @@ vm_run() {
     local seconds=$1
     mkdir -p "$vm_root"/{bin,dev,proc,sys,tmp,run,etc,root,sbin,usr/bin,usr/sbin,var/lib}
     ln -sfn ../run "$vm_root/var/run"
-    cat >"$vm_root/script"
+    cat "$(dirname "${BASH_SOURCE[0]}")/vm-words.sh" - >"$vm_root/script"
     vm_modules
     echo 'root:x:0:0:root:/root:/bin/sh' >"$vm_root/etc/passwd"
     echo '127.0.0.1 localhost' >"$vm_root/etc/hosts"

@@ -8,11 +8,6 @@
 NODE=$(k get node -o 'jsonpath={.items[0].metadata.name}')
 k apply -f "$(dirname "$0")/volumes.yaml" >/dev/null
 
-says() { # TEXT COMMAND...
-    local text=$1
-    shift
-    [ "$("$@")" = "$text" ]
-}
 phase() { k get "$1" "$2" -o 'jsonpath={.status.phase}'; }
 # A volume of this node: NAME SIZE CLASS SOURCE POLICY [FOLDER]
 volume() {

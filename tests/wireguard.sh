@@ -27,18 +27,6 @@ fi
 
 VM_MEMORY=3072 vm_run 400 <<'VM'
 set -eu
-step() { echo "  - $* ($(cut -d. -f1 /proc/uptime) s)"; }
-fail() { echo "FAILED: $*" >&2; exit 1; }
-# until_true SECONDS COMMAND...
-until_true() {
-    local deadline=$(($(date +%s) + $1))
-    shift
-    until "$@" >/tmp/tried 2>&1; do
-        [ "$(date +%s)" -lt "$deadline" ] || { cat /tmp/tried; fail "not true in time: $*"; }
-        sleep 0.2
-    done
-}
-has() { local text=$1; shift; "$@" >/tmp/said 2>&1 && grep -qF -- "$text" /tmp/said || { cat /tmp/said; return 1; }; }
 
 # The network alone waits more than it works, so it runs beside the rest.
 if command -v ways >/dev/null; then
@@ -50,8 +38,6 @@ step "a machine that is fit"
 has "WireGuard          there" skiff check --pod-network wireguard || fail "skiff check"
 
 step "two nodes with one command, in both families of addresses"
-DATA=/var/lib/skiff
-export KUBECONFIG=$DATA/admin.kubeconfig
 end_of_logs() { code=$?; [ $code = 0 ] || tail -n 30 $DATA/skiff.log $DATA/nodes/*/skiff.log; }
 trap end_of_logs EXIT
 skiff up --nodes 2 --node-name one --pod-network wireguard --eviction-hard= --wait 120 \
@@ -110,8 +96,7 @@ other=$(kubectl annotate node one-2 --overwrite "skiff.dev/wireguard-public-key=
     fail "a node wrote another's key"
 case $other in *'"one-2" is forbidden'*) ;; *) fail "$other" ;; esac
 kubectl annotate node one skiff.dev/wireguard-public-key- --as system:node:one --as-group system:nodes >/dev/null
-says() { [ "$(told one)" = "$public" ]; }
-until_true 20 says
+until_true 20 says "$public" told one
 
 if [ -n "${ways:-}" ]; then
     step "the ways alone: what is on the wire, lies, changes by hand, another process"

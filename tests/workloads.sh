@@ -7,11 +7,6 @@
 k apply -f "$(dirname "$0")/workloads.yaml" >/dev/null
 
 # says TEXT COMMAND...: the command's output is the text.
-says() {
-    local text=$1
-    shift
-    [ "$("$@")" = "$text" ]
-}
 values() { k get pods -l "app=$1" -o jsonpath='{.items[*].spec.containers[0].env[0].value}'; }
 # Changes the template of KIND/NAME, takes it back, and looks at the history.
 there_and_back() { # KIND NAME

@@ -5,6 +5,7 @@ use std::time::Instant;
 use futures::StreamExt;
 
 /// The outcome of a run.
+#[derive(Default)]
 pub struct Run {
     pub seconds: f64,
     /// Latencies in milliseconds, sorted.
@@ -14,6 +15,13 @@ pub struct Run {
 }
 
 impl Run {
+    /// Takes in the calls of another run.
+    pub fn add(&mut self, other: Run) {
+        self.seconds += other.seconds;
+        self.millis.extend(other.millis);
+        self.millis.sort_by(f64::total_cmp);
+    }
+
     pub fn per_second(&self) -> f64 {
         self.millis.len() as f64 / self.seconds
     }

@@ -40,7 +40,9 @@ pub fn pods(kubelet: &Kubelet) -> Answer {
         pod.status = Some(handle.status());
         pod.to_value()
     };
-    let items: Vec<Value> = kubelet.pods.all().iter().map(with_status).collect();
+    // One that is only ending is no longer the node's.
+    let wanted = kubelet.pods.all().into_iter().filter(|pod| !pod.desired().removed);
+    let items: Vec<Value> = wanted.map(|pod| with_status(&pod)).collect();
     document(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
 }
 
