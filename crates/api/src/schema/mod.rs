@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 mod custom;
+pub(crate) mod places;
 
 pub use custom::custom;
+use places::Places;
 
 /// The type of a value. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -97,9 +99,8 @@ pub struct Object {
     pub name: Box<str>,
     /// Sorted by name.
     pub fields: Box<[Field]>,
-    /// Where the fields of a type with few stand in `fields`, counted from one, at the place that their name's number gives, or
-    /// behind it. Half of the places are empty at least.
-    places: Box<[u8]>,
+    /// Where each field stands in `fields`; empty where there are more than a few.
+    places: Places,
     /// Apply owns and replaces it as a whole.
     pub atomic: bool,
     /// Keeps fields that the schema does not know.
@@ -164,7 +165,9 @@ impl Object {
             field.place = place;
         }
         fields.sort_by(|a, b| a.name.cmp(&b.name));
-        Object { name: name.into(), places: places(&fields), fields: fields.into(), ..Default::default() }
+        let few = fields.len() <= places::FEW;
+        let places = if few { Places::of(fields.iter().map(|field| &*field.name)) } else { Places::default() };
+        Object { name: name.into(), places, fields: fields.into(), ..Default::default() }
     }
 
     pub fn field(&self, name: &str) -> Option<&Field> {
@@ -173,42 +176,11 @@ impl Object {
 
     /// The index of a field in `fields`.
     pub fn position(&self, name: &str) -> Option<usize> {
-        let Some(last) = self.places.len().checked_sub(1) else {
+        if self.places.is_empty() {
             return self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok();
-        };
-        let mut at = number(name) & last;
-        loop {
-            let found = usize::from(self.places[at].checked_sub(1)?);
-            if *self.fields[found].name == *name {
-                return Some(found);
-            }
-            at = (at + 1) & last;
         }
+        self.places.find(name, |at| *self.fields[at].name == *name)
     }
-}
-
-/// Types with more fields than this are searched by halves: authors of custom kinds choose names, and may choose alike ones.
-const FEW: usize = 64;
-
-fn number(name: &str) -> usize {
-    (json::mixed(name.as_bytes()) >> 32) as usize
-}
-
-/// See [`Object::places`].
-fn places(fields: &[Field]) -> Box<[u8]> {
-    if fields.len() > FEW {
-        return Box::default();
-    }
-    let mut places = vec![0; (fields.len() * 2).next_power_of_two()];
-    let last = places.len() - 1;
-    for (position, field) in (1..).zip(fields) {
-        let mut at = number(&field.name) & last;
-        while places[at] != 0 {
-            at = (at + 1) & last;
-        }
-        places[at] = position;
-    }
-    places.into()
 }
 
 impl Type {

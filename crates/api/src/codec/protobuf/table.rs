@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
+use crate::schema::places::Places;
+
 /// One message type; its fields are parsed when first asked for.
 pub struct Message {
     /// Without `k8s.io.`.
@@ -11,7 +13,7 @@ pub struct Message {
     pub(super) form: Form,
     text: &'static str,
     fields: OnceLock<Box<[Field]>>,
-    names: OnceLock<Box<[Named]>>,
+    names: OnceLock<Names>,
     zero: OnceLock<Box<[u8]>>,
 }
 
@@ -41,6 +43,20 @@ pub(super) struct Field {
     pub repeat: Repeat,
     /// Written only when it is set; other fields are written when they are zero too.
     pub optional: bool,
+}
+
+/// The fields of a message's JSON object.
+pub(super) struct Names {
+    pub all: Box<[Named]>,
+    places: Places,
+}
+
+impl Names {
+    /// The place of a name in `all`.
+    #[inline]
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.places.find(name, |at| self.all[at].name == name)
+    }
 }
 
 /// The way from a message to one of the fields of its JSON object: through the messages that stand in the same object.
@@ -122,21 +138,21 @@ impl Message {
         fields.binary_search_by_key(&number, |field| field.number).ok().map(|at| &fields[at])
     }
 
-    /// The fields of the JSON object, in the order of their names, which is that of the objects' keys.
-    pub(super) fn names(&'static self) -> &'static [Named] {
+    /// The fields of the JSON object.
+    pub(super) fn names(&'static self) -> &'static Names {
         self.names.get_or_init(|| {
             let mut names = Vec::new();
             for field in self.fields() {
                 match (field.repeat, field.ty) {
-                    (Repeat::Inline, Type::Message(inner)) => names.extend(inner.names().iter().map(|within| {
+                    (Repeat::Inline, Type::Message(inner)) => names.extend(inner.names().all.iter().map(|within| {
                         let outer = [(field, inner)].into_iter().chain(within.outer.iter().copied()).collect();
                         Named { name: within.name, outer, field: within.field }
                     })),
                     _ => names.push(Named { name: field.name, outer: Box::default(), field }),
                 }
             }
-            names.sort_by_key(|named| named.name);
-            names.into()
+            let places = Places::of(names.iter().map(|named| named.name));
+            Names { all: names.into(), places }
         })
     }
 
@@ -206,8 +222,9 @@ mod tests {
     fn every_line_of_the_table_is_a_field() {
         for message in ALL.values() {
             assert_eq!(message.fields().len(), message.text.lines().count(), "{}", message.name);
-            let mut names: Vec<_> = message.names().iter().map(|n| n.name).filter(|n| !n.is_empty()).collect();
+            let mut names: Vec<_> = message.names().all.iter().map(|n| n.name).filter(|n| !n.is_empty()).collect();
             let all = names.len();
+            names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), all, "{}: two fields of one name", message.name);
         }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::codec::base64;
 
-use super::table::{Field, Form, Message, Repeat, Type};
+use super::table::{Field, Form, Message, Names, Repeat, Type};
 
 /// The parts of one message, each a node. Nodes that belong together are a chain, the one that comes last on the wire
 /// first: messages are written from their end.
@@ -49,7 +49,9 @@ const END: Id = Id(u32::MAX);
 /// The message of an object in JSON text.
 pub fn read<'j>(of: &'static Message, json: &'j [u8]) -> serde_json::Result<(Tree<'j>, Id)> {
     let mut tree = Tree { nodes: Vec::with_capacity(json.len() / 24 + 4) };
-    let mut text = serde_json::Deserializer::from_slice(json);
+    // Looked at once: every string of it is text then.
+    let json = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
+    let mut text = serde_json::Deserializer::from_str(json);
     let root = ValueSeed { tree: &mut tree, number: 0, ty: Type::Message(of) }.deserialize(&mut text)?;
     text.end()?;
     let root = root.unwrap_or_else(|| tree.zero(0, Type::Message(of)));
@@ -358,15 +360,12 @@ fn object<'j, A: MapAccess<'j>>(
     mut fields: A,
 ) -> Result<(), A::Error> {
     let names = of.names();
-    // Keys mostly come in the order of the table.
-    let mut likely = 0;
-    while let Some(found) = fields.next_key_seed(NameSeed { of, likely })? {
+    while let Some(found) = fields.next_key_seed(NameSeed { names })? {
         let Some(at) = found else {
             fields.next_value::<IgnoredAny>()?;
             continue;
         };
-        likely = at + 1;
-        let named = &names[at];
+        let named = &names.all[at];
         let mut holder = node;
         for (field, inner) in &named.outer {
             holder = tree.inner(holder, field, inner);
@@ -380,8 +379,7 @@ fn object<'j, A: MapAccess<'j>>(
 
 /// The place of a key among the names of a message.
 struct NameSeed {
-    of: &'static Message,
-    likely: usize,
+    names: &'static Names,
 }
 
 impl<'j> DeserializeSeed<'j> for NameSeed {
@@ -400,12 +398,7 @@ impl Visitor<'_> for NameSeed {
     }
 
     fn visit_str<E: Error>(self, key: &str) -> Result<Option<usize>, E> {
-        let names = self.of.names();
-        let near = names.iter().enumerate().skip(self.likely).take(4).find(|(_, named)| named.name == key);
-        Ok(match near {
-            Some((at, _)) => Some(at),
-            None => names.binary_search_by(|named| named.name.cmp(key)).ok(),
-        })
+        Ok(self.names.find(key))
     }
 }
 

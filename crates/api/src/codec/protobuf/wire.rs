@@ -77,14 +77,22 @@ impl Backward {
         }
     }
 
+    #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
-        self.reserve(bytes.len());
+        if self.start < bytes.len() {
+            self.reserve(bytes.len());
+        }
         let start = self.start - bytes.len();
         self.bytes[start..self.start].copy_from_slice(bytes);
         self.start = start;
     }
 
+    /// Most numbers, tags and lengths have one byte.
+    #[inline]
     fn number(&mut self, value: u64) {
+        if value < 0x80 {
+            return self.raw(&[value as u8]);
+        }
         let (bytes, length) = number(value);
         self.raw(&bytes[..length]);
     }
