@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_whether_few_or_many() {
-        for count in [0, 1, 2, 3, 8, 33, FEW, FEW + 1, 300] {
+        for count in [0, 1, 2, 3, 8, 33, places::FEW, places::FEW + 1, 300] {
             let names: Vec<String> = (0..count).map(|i| format!("field{}", i * 7)).collect();
             let object = Object::new("O", names.iter().map(|name| Field::new(name, Type::Any)).collect());
             for name in &names {

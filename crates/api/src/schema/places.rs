@@ -17,7 +17,7 @@ impl Places {
     pub fn of<'n>(names: impl ExactSizeIterator<Item = &'n str>) -> Self {
         let mut places = vec![0; (names.len() * 2).next_power_of_two()];
         let last = places.len() - 1;
-        for (place, name) in (1..).zip(names) {
+        for (place, name) in (1..=u8::MAX).zip(names) {
             let mut at = number(name) & last;
             while places[at] != 0 {
                 at = (at + 1) & last;
