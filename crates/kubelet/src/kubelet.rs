@@ -45,6 +45,7 @@ use crate::{
     sharing::Sharing,
     shutdown::logind,
     traced::Traces,
+    usage::rates::Rates,
     users::held::Users,
     volume_room::VolumeUsages,
     volumes::{
@@ -139,6 +140,10 @@ pub struct Kubelet {
     pub remote: Arc<Remote>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
+    /// How much of a processor is used, as it was read last.
+    pub rates: Rates,
+    /// The metrics that the engine has, once it has told.
+    pub engine_metrics: OnceCell<Vec<runtime::cri_api::MetricDescriptor>>,
     /// Images that it shares with other nodes, if it does.
     pub sharing: Option<Sharing>,
     /// The figures of its work.
@@ -206,6 +211,8 @@ impl Kubelet {
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),
             volume_usages: VolumeUsages::default(),
+            rates: Rates::default(),
+            engine_metrics: OnceCell::new(),
             sharing: config.sharing.as_ref().map(|of| Sharing::new(of, &config.node_name, caches.of())),
             figures,
             ooms: Counts::default(),

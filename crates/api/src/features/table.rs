@@ -163,7 +163,7 @@ gates! {
     OpenAPIEnums = BETA,
     OpportunisticBatching = BETA.acts(),
     OrderedNamespaceDeletion = LOCKED,
-    PodAndContainerStatsFromCRI = ALPHA,
+    PodAndContainerStatsFromCRI = ALPHA.acts(),
     PodCertificateRequest = BETA_OFF.acts().needs(&[AuthorizeNodeWithSelectors]),
     PodDeletionCost = BETA,
     PodLevelResources = BETA,
