@@ -109,6 +109,10 @@ static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
 );
 static EVICTIONS: Metric =
     Metric::counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal");
+static HOOK_FELL_BACK: Metric = Metric::counter(
+    "kubelet_lifecycle_handler_http_fallbacks_total",
+    "[ALPHA] The number of times lifecycle handlers successfully fell back to http from https.",
+);
 static SHUTDOWN_BEGAN: Metric = Metric::gauge(
     "kubelet_graceful_shutdown_start_time_seconds",
     "[ALPHA] Last graceful shutdown start time since unix epoch in seconds",
@@ -217,6 +221,11 @@ impl Figures {
 
     pub fn evicted(&self, signal: &str) {
         self.metrics.count(&EVICTIONS, &[("eviction_signal", signal)]);
+    }
+
+    /// A hook that should have spoken TLS was answered without it.
+    pub fn hook_fell_back(&self) {
+        self.metrics.count(&HOOK_FELL_BACK, &[]);
     }
 
     /// The machine's graceful end began, and was over.

@@ -31,6 +31,7 @@ use crate::{
     node::{capacity, cgroup::Cgroups, huge_pages, machine::Machine, reserved},
     oom::counts::Counts,
     pod::{
+        backoff::Pauses,
         desired::DesiredPod,
         probes::counts::ProbeCounts,
         spec::{
@@ -255,6 +256,13 @@ impl Kubelet {
     /// Requests of memory are kept for who made them.
     fn keeps_memory(&self) -> bool {
         self.config.features.enabled(Feature::MemoryQoS) && self.host.cgroups.is_unified()
+    }
+
+    /// How long containers that end wait before they start again.
+    pub fn restart_pauses(&self) -> Pauses {
+        let are_reduced = self.config.features.enabled(Feature::ReduceDefaultCrashLoopBackOffDecay);
+        let usual = if are_reduced { Pauses::REDUCED } else { Pauses::USUAL };
+        usual.at_most(self.config.settings.restart_pause)
     }
 
     /// The facts of this node that decide what containers get.
