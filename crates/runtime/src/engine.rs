@@ -93,7 +93,7 @@ pub trait Runtime: Send + Sync + 'static {
     /// Writes all that a running container is into an archive at `location`, within that time; zero is the engine's own limit.
     async fn checkpoint(&self, id: &str, location: &str, timeout: Duration) -> Result<()>;
     async fn container_stats(&self) -> Result<Vec<ContainerStats>>;
-    /// What Pods use, with their containers. Engines that do not measure Pods refuse it as unimplemented.
+    /// The use of Pods, with their containers. Engines that do not measure Pods refuse it as unimplemented.
     async fn sandbox_stats(&self) -> Result<Vec<PodSandboxStats>>;
     /// The metrics that the engine counts of Pods and containers, and what it has counted of each.
     async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>>;

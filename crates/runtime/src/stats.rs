@@ -1,4 +1,4 @@
-//! What Pods and containers use, as CRI of Kubernetes 1.35 has it: the crate `k8s-cri` knows an older form, without the waits for processors,
+//! The use of Pods and containers, as CRI of Kubernetes 1.35 has it: the crate `k8s-cri` knows an older form, without the waits for processors,
 //! memory and disks. An engine that is older than a field tells nothing of it.
 
 use k8s_cri::v1::{

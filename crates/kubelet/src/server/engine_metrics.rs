@@ -1,4 +1,4 @@
-//! What the engine counts of Pods and containers, for `/metrics/cadvisor` where the feature PodAndContainerStatsFromCRI is on: the engine says
+//! The figures that the engine counts of Pods and containers, for `/metrics/cadvisor` where the feature PodAndContainerStatsFromCRI is on: the engine says
 //! which metrics there are, and what stands in them. Upstream counterpart: pkg/kubelet/metrics/collectors/cri_metrics.go.
 
 use std::{

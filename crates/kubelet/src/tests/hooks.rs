@@ -1,4 +1,4 @@
-//! What becomes of a container whose hooks fail, and what others are told of that.
+//! Containers whose hooks fail, and what others are told of that.
 //! Upstream counterpart: test/e2e/common/node/lifecycle_hook.go.
 
 use json::{Value, json};
@@ -75,5 +75,20 @@ fn a_pause_ends_with_the_grace_that_somebody_shortens_and_is_none_for_what_has_e
         until("the Pod is gone", || world.pod("p").is_none()).await;
         assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
         assert!(told(&world, "Killing").is_empty());
+    });
+}
+
+#[test]
+fn a_pod_goes_although_a_first_hook_of_its_never_ends() {
+    let world = World::new();
+    world.make_pod("p", with_hook("postStart", json!({"sleep": {"seconds": 10_000}})));
+    world.life(None, async || {
+        until("the container runs", || world.engine.running() == ["m"]).await;
+        let begun = clock::Instant::now();
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+        assert_eq!(world.asked("stop m 5"), 1, "{:?}", world.engine.calls());
+        until("nothing is left", || world.left().is_empty()).await;
     });
 }

@@ -1,4 +1,4 @@
-//! What Pods take of the node's disks: the layers and the logs of their containers, and their volumes that are none of their own disk.
+//! The parts of the node's disks that Pods take: the layers and the logs of their containers, and their volumes that are none of their own disk.
 //! Upstream counterpart: calcEphemeralStorage of pkg/kubelet/stats, and host_stats_provider.go.
 
 use std::{collections::BTreeMap, path::Path};

@@ -1,4 +1,4 @@
-//! What the engine tells of Pods and containers. Pure.
+//! The use of Pods and containers as the engine tells it. Pure.
 
 use clock::Timestamp;
 use runtime::{

@@ -1,4 +1,4 @@
-//! What the kernel tells: cgroups of Pods and containers, the links of their networks, and the machine.
+//! The use that the kernel tells of: cgroups of Pods and containers, the links of their networks, and the machine.
 
 use api::features::Feature;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the node, its Pods and their containers use now. This is the one reader: evictions, the resource metrics and the
+//! The processors, the memory and the networks that the node, its Pods and their containers use now. This is the one reader: evictions, the resource metrics and the
 //! summary all ask here. The engine tells of containers, the kernel's cgroups of containers, Pods and the whole node; where the feature
 //! PodAndContainerStatsFromCRI is on, the engine tells of Pods too, and the kernel of the node alone.
 //! Upstream counterpart: pkg/kubelet/stats.

@@ -110,7 +110,7 @@ mod tests {
         check("B='x'\nA='1'2", Err("at line 2: unexpected content after closing quote"));
         check("B='x\ny'z\n", Err("at line 2: unexpected content after closing quote"));
         check("B='x'\nA='1\n2\n", Err("starting at line 2: unclosed single quote"));
-        // What stands behind the variable does not matter.
+        // The lines behind the variable do not matter.
         check("A='1'\nnonsense", Ok("1"));
     }
 

@@ -39,7 +39,7 @@ impl Dns {
     }
 }
 
-/// What a user should know of a Pod's resolver: the reason of the event, and its text.
+/// A fact that a user should know of a Pod's resolver: the reason of the event, and its text.
 pub type Complaint = (&'static str, String);
 
 /// The resolver of a Pod: its policy over the cluster's and the host's settings, then its own additions. What resolvers do not take
