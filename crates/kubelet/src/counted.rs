@@ -34,6 +34,10 @@ const CALLS: &[f64] = &[
 const STORAGE: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
 static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
+static PROVIDER: Metric = Metric::gauge(
+    "kubelet_metrics_provider",
+    "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
+);
 static RUNNING_PODS: Metric =
     Metric::gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox");
 static RUNNING_CONTAINERS: Metric =
@@ -128,6 +132,8 @@ static STORAGE_TOOK: Metric =
 #[derive(Debug, Default)]
 pub struct Moment {
     pub node_name: String,
+    /// The counter of containers: the kernel or the engine, in upstream's words.
+    pub provider: &'static str,
     /// Pods that have a sandbox which is ready.
     pub running_pods: usize,
     /// Containers by their states.
@@ -248,6 +254,7 @@ impl Figures {
     pub fn now(&self, moment: &Moment) {
         let set = |metric, of: &[(&str, &str)], value: usize| self.metrics.set(metric, of, value as f64);
         set(&NODE_NAME, &[("node", &moment.node_name)], 1);
+        set(&PROVIDER, &[("provider", moment.provider)], 1);
         set(&RUNNING_PODS, &[], moment.running_pods);
         for (state, count) in &moment.containers {
             set(&RUNNING_CONTAINERS, &[("container_state", state)], *count);
@@ -292,6 +299,7 @@ mod tests {
         figures.shut_down(Some(Timestamp::from_second(1_700_000_000).unwrap()), None);
         let moment = Moment {
             node_name: "n1".into(),
+            provider: "cri",
             running_pods: 3,
             containers: [("running", 5)].into(),
             pods: [(4, 2), (1, 1)],
@@ -301,6 +309,7 @@ mod tests {
         let text = figures.render();
         for row in [
             "kubelet_node_name{node=\"n1\"} 1",
+            "kubelet_metrics_provider{provider=\"cri\"} 1",
             "kubelet_graceful_shutdown_start_time_seconds 1.7e+09",
             "kubelet_graceful_shutdown_end_time_seconds 0",
             "kubelet_running_pods 3",

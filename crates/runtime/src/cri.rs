@@ -259,14 +259,15 @@ impl Runtime for Cri {
             .stats)
     }
 
-    async fn sandbox_stats(&self) -> Result<Vec<stats::PodSandboxStats>> {
+    async fn sandbox_stats(&self, id: Option<&str>) -> Result<Vec<stats::PodSandboxStats>> {
+        let filter = id.map(|id| PodSandboxStatsFilter { id: id.to_owned(), ..Default::default() });
         Ok(self
             .call(
                 "runtime.v1.RuntimeService/ListPodSandboxStats",
                 CALL,
                 self.unary::<_, stats::ListPodSandboxStatsResponse>(
                     "/runtime.v1.RuntimeService/ListPodSandboxStats",
-                    stats::ListPodSandboxStatsRequest { filter: None },
+                    stats::ListPodSandboxStatsRequest { filter },
                 ),
             )
             .await?

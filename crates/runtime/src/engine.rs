@@ -93,8 +93,9 @@ pub trait Runtime: Send + Sync + 'static {
     /// Writes all that a running container is into an archive at `location`, within that time; zero is the engine's own limit.
     async fn checkpoint(&self, id: &str, location: &str, timeout: Duration) -> Result<()>;
     async fn container_stats(&self) -> Result<Vec<ContainerStats>>;
-    /// The use of Pods, with their containers. Engines that do not measure Pods refuse it as unimplemented.
-    async fn sandbox_stats(&self) -> Result<Vec<PodSandboxStats>>;
+    /// The use of all Pods, or of the one with this sandbox, with their containers. Engines that do not measure Pods refuse it as
+    /// unimplemented.
+    async fn sandbox_stats(&self, id: Option<&str>) -> Result<Vec<PodSandboxStats>>;
     /// The metrics that the engine counts of Pods and containers, and what it has counted of each.
     async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>>;
     async fn sandbox_metrics(&self) -> Result<Vec<PodSandboxMetrics>>;

@@ -535,8 +535,8 @@ impl Runtime for Fake {
         .await
     }
 
-    async fn sandbox_stats(&self) -> Result<Vec<stats::PodSandboxStats>> {
-        self.read("sandbox_stats", |state| {
+    async fn sandbox_stats(&self, id: Option<&str>) -> Result<Vec<stats::PodSandboxStats>> {
+        self.read(if id.is_some() { "sandbox_stats of one" } else { "sandbox_stats" }, |state| {
             let Some(of_pods) = &state.of_pods else { return unimplemented("ListPodSandboxStats") };
             let one = |sandbox: &PodSandboxStatus| {
                 let metadata = sandbox.metadata.clone()?;
@@ -551,7 +551,8 @@ impl Runtime for Fake {
                 };
                 Some(stats::PodSandboxStats { attributes: Some(attributes), linux: Some(linux) })
             };
-            Ok(state.sandboxes.values().filter_map(one).collect())
+            let asked = state.sandboxes.values().filter(|sandbox| id.is_none_or(|id| sandbox.id == id));
+            Ok(asked.filter_map(one).collect())
         })
         .await
     }

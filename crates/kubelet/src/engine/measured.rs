@@ -97,8 +97,8 @@ impl Runtime for Measured {
         self.figures.call("list_container_stats", self.engine.container_stats()).await
     }
 
-    async fn sandbox_stats(&self) -> Result<Vec<PodSandboxStats>> {
-        self.figures.call("list_podsandbox_stats", self.engine.sandbox_stats()).await
+    async fn sandbox_stats(&self, id: Option<&str>) -> Result<Vec<PodSandboxStats>> {
+        self.figures.call("list_podsandbox_stats", self.engine.sandbox_stats(id)).await
     }
 
     async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>> {

@@ -196,6 +196,7 @@ impl Round<'_> {
                 "the postStart hook failed"
             );
             self.warn_of(&container.name, "FailedPostStartHook", "PostStartHook failed");
+            self.memory.container_mut(&container.name).waiting = Some(Cause::new("PostStartHookError", error));
             let why = KillReason { message: "FailedPostStartHook".to_owned(), ..KillReason::default() };
             self.memory.run_mut(id).condemned = Some(why);
         }

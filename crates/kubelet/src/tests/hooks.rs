@@ -33,6 +33,25 @@ fn a_hook_that_fails_ends_its_container_and_its_answer_is_told_to_nobody() {
 }
 
 #[test]
+fn a_container_whose_first_hook_fails_waits_and_says_why() {
+    let world = World::new();
+    let answer = ExecSyncResponse { exit_code: 3, stdout: b"out ".to_vec(), stderr: b"err".to_vec() };
+    world.engine.answer_exec(answer);
+    let mut spec = with_hook("postStart", json!({"exec": {"command": ["sh", "-c"]}}));
+    spec["restartPolicy"] = "Always".into();
+    world.make_pod("p", spec);
+    let expected = "Exec lifecycle hook ([sh -c]) for Container \"m\" in Pod \"p_d(p-1)\" failed - error: \
+        command 'sh -c' exited with 3: err, message: \"out err\"";
+    let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    let says_why = |pod: &Value| waiting(pod) == json!({"reason": "PostStartHookError", "message": expected});
+    world.life(None, async || {
+        until("it is started again", || world.asked("start m") > 1).await;
+        assert!(world.api.was_ever("p", says_why));
+        until("it waits", || world.pod("p").is_some_and(|pod| waiting(&pod)["reason"] == "CrashLoopBackOff")).await;
+    });
+}
+
+#[test]
 fn a_container_ends_although_its_last_hook_fails_or_takes_too_long() {
     let fails = json!({"exec": {"command": ["sh"]}});
     for (hook, failures, stop) in [(fails, 1, "stop m 5"), (json!({"sleep": {"seconds": 60}}), 0, "stop m 2")] {

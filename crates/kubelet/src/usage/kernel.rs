@@ -68,14 +68,17 @@ pub fn own_cgroup(unified: bool) -> Option<String> {
     cgroup_in(&std::fs::read_to_string("/proc/self/cgroup").ok()?, unified)
 }
 
+/// The cgroup that a process is in. Where processors and memory are counted in different ones it has none of its own.
 fn cgroup_in(table: &str, unified: bool) -> Option<String> {
-    let path = |line: &str| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (parts.next()?, parts.next()?);
-        let is_it = if unified { controllers.is_empty() } else { controllers.split(',').any(|name| name == "memory") };
-        is_it.then(|| path.to_owned())
+    let of = |controller: &str| {
+        let path = |line: &str| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (parts.next()?, parts.next()?);
+            controllers.split(',').any(|name| name == controller).then(|| path.to_owned())
+        };
+        table.lines().find_map(path).filter(|path| path != "/")
     };
-    table.lines().find_map(path).filter(|path| path != "/")
+    if unified { of("") } else { of("memory").filter(|memory| of("cpuacct").as_ref() == Some(memory)) }
 }
 
 #[cfg(test)]
@@ -98,7 +101,8 @@ mod tests {
         };
         check("0::/system.slice/skiff.service\n", true, Some("/system.slice/skiff.service"));
         check("0::/\n", true, None);
-        check("5:cpu,cpuacct:/a\n4:memory:/b\n0::/c\n", false, Some("/b"));
+        check("5:cpu,cpuacct:/a\n4:memory:/a\n0::/c\n", false, Some("/a"));
+        check("5:cpu,cpuacct:/a\n4:memory:/b\n0::/c\n", false, None);
         check("garbage\n", false, None);
     }
 }

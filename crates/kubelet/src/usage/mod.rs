@@ -122,22 +122,12 @@ pub async fn containers(kubelet: &Kubelet) -> runtime::Result<Vec<Measured>> {
 
 /// The usage of everything on the node.
 pub async fn read(kubelet: &Kubelet, depth: Depth) -> runtime::Result<NodeUsage> {
-    let told = if kubelet.config.features.enabled(Feature::PodAndContainerStatsFromCRI) {
-        match kubelet.config.runtime.sandbox_stats().await {
-            Ok(told) => Some(told),
-            Err(error) if error.is_unimplemented() => {
-                tracing::debug!(%error, "the engine does not measure Pods: the kernel is asked");
-                None
-            }
-            Err(error) => return Err(error),
-        }
-    } else {
-        None
-    };
-    let sandboxes = match (&told, depth) {
-        (None, Depth::Computing) => Vec::new(),
+    let by_engine = kubelet.config.features.enabled(Feature::PodAndContainerStatsFromCRI);
+    let sandboxes = match depth {
+        Depth::Computing if !by_engine => Vec::new(),
         _ => kubelet.config.runtime.sandboxes(None).await?,
     };
+    let told = if by_engine { told(kubelet, &sandboxes).await? } else { None };
     let mut pods = match told {
         Some(told) => as_told(kubelet, active(kubelet), told, &sandboxes),
         None => as_counted(kubelet, active(kubelet), &sandboxes).await?,
@@ -146,6 +136,24 @@ pub async fn read(kubelet: &Kubelet, depth: Depth) -> runtime::Result<NodeUsage>
     kubelet.rates.forget(clock::now());
     let network = (depth == Depth::Whole).then(kernel::network_of_machine);
     Ok(NodeUsage { sample: kernel::of_machine(kubelet), network, system: system(kubelet), pods })
+}
+
+/// The engine's own figures of Pods; `None` where it has none. containerd 1.6 refuses all of them as long as it has one sandbox that
+/// has ended: then each is asked for that has not.
+async fn told(kubelet: &Kubelet, sandboxes: &[PodSandbox]) -> runtime::Result<Option<Vec<PodSandboxStats>>> {
+    let engine = &kubelet.config.runtime;
+    let error = match engine.sandbox_stats(None).await {
+        Ok(told) => return Ok(Some(told)),
+        Err(error) if error.is_unimplemented() => {
+            tracing::debug!(%error, "the engine does not measure Pods: the kernel is asked");
+            return Ok(None);
+        }
+        Err(error) => error,
+    };
+    let ready = sandboxes.iter().filter(|sandbox| newest(sandbox).0);
+    let each = futures::future::join_all(ready.map(|sandbox| engine.sandbox_stats(Some(&sandbox.id)))).await;
+    let told: Vec<PodSandboxStats> = each.into_iter().flatten().flatten().collect();
+    if told.is_empty() { Err(error) } else { Ok(Some(told)) }
 }
 
 /// A Pod that runs or is to run, with its status.
@@ -305,6 +313,7 @@ pub mod tests {
     use super::{engine::tests::stats, *};
     use crate::pod::fixture::{at, pod};
     use json::json;
+    use runtime::Runtime as _;
 
     fn none(time: Timestamp) -> Sample {
         let (memory, stalls) = (Memory::default(), Stalls::default());
@@ -400,9 +409,15 @@ pub mod tests {
 
     #[tokio::test]
     async fn the_kernel_is_asked_where_the_engine_cannot_tell_and_a_failure_is_one() {
-        let check = async |on: bool, fails: bool, expected: bool| {
+        let check = async |on: bool, fails: bool, has_sandbox: bool, expected: bool| {
             let folder = tempfile::tempdir().unwrap();
             let engine = runtime::fake::Fake::default();
+            if has_sandbox {
+                let metadata = runtime::cri_api::PodSandboxMetadata { name: "p".into(), ..Default::default() };
+                let config = runtime::cri_api::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
+                engine.run_sandbox(config, "").await.unwrap();
+                engine.pod_uses("p", Default::default());
+            }
             engine.intercept(Some(std::sync::Arc::new(move |call, _| {
                 let fails = fails && call == "sandbox_stats";
                 let failure = runtime::Error::Incomplete { call: "ListPodSandboxStats", field: "stats" };
@@ -412,10 +427,12 @@ pub mod tests {
                 config.features = config.features.with(Feature::PodAndContainerStatsFromCRI, on);
             };
             let kubelet = crate::pod::fixture::kubelet_with(folder.path(), engine, |_, _| None, change);
-            assert_eq!(read(&kubelet, Depth::Whole).await.is_ok(), expected, "{on} {fails}");
+            assert_eq!(read(&kubelet, Depth::Whole).await.is_ok(), expected, "{on} {fails} {has_sandbox}");
         };
-        check(true, false, true).await;
-        check(true, true, false).await;
-        check(false, true, true).await;
+        check(true, false, false, true).await;
+        check(true, true, false, false).await;
+        check(false, true, false, true).await;
+        // Each sandbox that is ready is asked for by itself.
+        check(true, true, true, true).await;
     }
 }

@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_limit_that_is_not_set_is_the_pods_or_else_the_nodes() {
         let check = |limits: json::Value, of_pod: json::Value, resource: &str, expected: &str| {
-            let mut pod = json::to_value(&pod()).unwrap();
+            let mut pod = json::to_value(pod()).unwrap();
             pod["spec"]["containers"][0]["resources"]["limits"] = limits.clone();
             pod["spec"]["resources"] = json::json!({ "limits": of_pod });
             let selector = ResourceFieldSelector { resource: resource.to_owned(), ..Default::default() };
