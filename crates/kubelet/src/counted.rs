@@ -34,6 +34,10 @@ const CALLS: &[f64] = &[
 const STORAGE: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
 static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
+static PROVIDER: Metric = Metric::gauge(
+    "kubelet_metrics_provider",
+    "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
+);
 static RUNNING_PODS: Metric =
     Metric::gauge("kubelet_running_pods", "[BETA] Number of pods that have a running pod sandbox");
 static RUNNING_CONTAINERS: Metric =
@@ -109,6 +113,10 @@ static STARTED_CONTAINERS_ERRORS: Metric = Metric::counter(
 );
 static EVICTIONS: Metric =
     Metric::counter("kubelet_evictions", "[ALPHA] Cumulative number of pod evictions by eviction signal");
+static HOOK_FELL_BACK: Metric = Metric::counter(
+    "kubelet_lifecycle_handler_http_fallbacks_total",
+    "[ALPHA] The number of times lifecycle handlers successfully fell back to http from https.",
+);
 static SHUTDOWN_BEGAN: Metric = Metric::gauge(
     "kubelet_graceful_shutdown_start_time_seconds",
     "[ALPHA] Last graceful shutdown start time since unix epoch in seconds",
@@ -124,6 +132,8 @@ static STORAGE_TOOK: Metric =
 #[derive(Debug, Default)]
 pub struct Moment {
     pub node_name: String,
+    /// The counter of containers: the kernel or the engine, in upstream's words.
+    pub provider: &'static str,
     /// Pods that have a sandbox which is ready.
     pub running_pods: usize,
     /// Containers by their states.
@@ -219,6 +229,11 @@ impl Figures {
         self.metrics.count(&EVICTIONS, &[("eviction_signal", signal)]);
     }
 
+    /// A hook that should have spoken TLS was answered without it.
+    pub fn hook_fell_back(&self) {
+        self.metrics.count(&HOOK_FELL_BACK, &[]);
+    }
+
     /// The machine's graceful end began, and was over.
     pub fn shut_down(&self, began: Option<Timestamp>, ended: Option<Timestamp>) {
         for (metric, time) in [(&SHUTDOWN_BEGAN, began), (&SHUTDOWN_ENDED, ended)] {
@@ -239,6 +254,7 @@ impl Figures {
     pub fn now(&self, moment: &Moment) {
         let set = |metric, of: &[(&str, &str)], value: usize| self.metrics.set(metric, of, value as f64);
         set(&NODE_NAME, &[("node", &moment.node_name)], 1);
+        set(&PROVIDER, &[("provider", moment.provider)], 1);
         set(&RUNNING_PODS, &[], moment.running_pods);
         for (state, count) in &moment.containers {
             set(&RUNNING_CONTAINERS, &[("container_state", state)], *count);
@@ -283,6 +299,7 @@ mod tests {
         figures.shut_down(Some(Timestamp::from_second(1_700_000_000).unwrap()), None);
         let moment = Moment {
             node_name: "n1".into(),
+            provider: "cri",
             running_pods: 3,
             containers: [("running", 5)].into(),
             pods: [(4, 2), (1, 1)],
@@ -292,6 +309,7 @@ mod tests {
         let text = figures.render();
         for row in [
             "kubelet_node_name{node=\"n1\"} 1",
+            "kubelet_metrics_provider{provider=\"cri\"} 1",
             "kubelet_graceful_shutdown_start_time_seconds 1.7e+09",
             "kubelet_graceful_shutdown_end_time_seconds 0",
             "kubelet_running_pods 3",

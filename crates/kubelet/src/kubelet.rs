@@ -31,6 +31,7 @@ use crate::{
     node::{capacity, cgroup::Cgroups, huge_pages, machine::Machine, reserved},
     oom::counts::Counts,
     pod::{
+        backoff::Pauses,
         desired::DesiredPod,
         probes::counts::ProbeCounts,
         spec::{
@@ -45,6 +46,7 @@ use crate::{
     sharing::Sharing,
     shutdown::logind,
     traced::Traces,
+    usage::rates::Rates,
     users::held::Users,
     volume_room::VolumeUsages,
     volumes::{
@@ -139,6 +141,10 @@ pub struct Kubelet {
     pub remote: Arc<Remote>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
+    /// How much of a processor is used, as it was read last.
+    pub rates: Rates,
+    /// The metrics that the engine has, once it has told.
+    pub engine_metrics: OnceCell<Vec<runtime::cri_api::MetricDescriptor>>,
     /// Images that it shares with other nodes, if it does.
     pub sharing: Option<Sharing>,
     /// The figures of its work.
@@ -206,6 +212,8 @@ impl Kubelet {
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),
             volume_usages: VolumeUsages::default(),
+            rates: Rates::default(),
+            engine_metrics: OnceCell::new(),
             sharing: config.sharing.as_ref().map(|of| Sharing::new(of, &config.node_name, caches.of())),
             figures,
             ooms: Counts::default(),
@@ -248,6 +256,13 @@ impl Kubelet {
     /// Requests of memory are kept for who made them.
     fn keeps_memory(&self) -> bool {
         self.config.features.enabled(Feature::MemoryQoS) && self.host.cgroups.is_unified()
+    }
+
+    /// How long containers that end wait before they start again.
+    pub fn restart_pauses(&self) -> Pauses {
+        let are_reduced = self.config.features.enabled(Feature::ReduceDefaultCrashLoopBackOffDecay);
+        let usual = if are_reduced { Pauses::REDUCED } else { Pauses::USUAL };
+        usual.at_most(self.config.settings.restart_pause)
     }
 
     /// The facts of this node that decide what containers get.

@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 use crate::{
     container::{ContainerConfig, ContainerStatus, ContainerStatusResponse, CreateContainerRequest},
     engine::{Credentials, Error, Result, Runtime},
-    events, grpc,
+    events, grpc, stats,
     traces::{self, Carry},
 };
 
@@ -80,7 +80,8 @@ impl Cri {
         request: Q,
     ) -> std::result::Result<tonic::Response<A>, tonic::Status> {
         let carry: Carry = traces::carry;
-        let mut client = tonic::client::Grpc::new(InterceptedService::new(self.channel.clone(), carry));
+        let service = InterceptedService::new(self.channel.clone(), carry);
+        let mut client = tonic::client::Grpc::new(service).max_decoding_message_size(MESSAGE_BYTES);
         client.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
         let codec = ProstCodec::<Q, A>::default();
         client.unary(tonic::Request::new(request), PathAndQuery::from_static(path), codec).await
@@ -244,15 +245,55 @@ impl Runtime for Cri {
             .map(drop)
     }
 
-    async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
+    async fn container_stats(&self) -> Result<Vec<stats::ContainerStats>> {
         Ok(self
             .call(
                 "runtime.v1.RuntimeService/ListContainerStats",
                 CALL,
-                self.runtime().list_container_stats(ListContainerStatsRequest { filter: None }),
+                self.unary::<_, stats::ListContainerStatsResponse>(
+                    "/runtime.v1.RuntimeService/ListContainerStats",
+                    stats::ListContainerStatsRequest { filter: None },
+                ),
             )
             .await?
             .stats)
+    }
+
+    async fn sandbox_stats(&self, id: Option<&str>) -> Result<Vec<stats::PodSandboxStats>> {
+        let filter = id.map(|id| PodSandboxStatsFilter { id: id.to_owned(), ..Default::default() });
+        Ok(self
+            .call(
+                "runtime.v1.RuntimeService/ListPodSandboxStats",
+                CALL,
+                self.unary::<_, stats::ListPodSandboxStatsResponse>(
+                    "/runtime.v1.RuntimeService/ListPodSandboxStats",
+                    stats::ListPodSandboxStatsRequest { filter },
+                ),
+            )
+            .await?
+            .stats)
+    }
+
+    async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>> {
+        Ok(self
+            .call(
+                "runtime.v1.RuntimeService/ListMetricDescriptors",
+                CALL,
+                self.runtime().list_metric_descriptors(ListMetricDescriptorsRequest {}),
+            )
+            .await?
+            .descriptors)
+    }
+
+    async fn sandbox_metrics(&self) -> Result<Vec<PodSandboxMetrics>> {
+        Ok(self
+            .call(
+                "runtime.v1.RuntimeService/ListPodSandboxMetrics",
+                CALL,
+                self.runtime().list_pod_sandbox_metrics(ListPodSandboxMetricsRequest {}),
+            )
+            .await?
+            .pod_metrics)
     }
 
     async fn images(&self) -> Result<Vec<Image>> {

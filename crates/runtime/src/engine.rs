@@ -5,12 +5,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{
-    AttachRequest, Container, ContainerFilter, ContainerStats, ExecRequest, ExecSyncResponse, FilesystemUsage, Image,
-    LinuxContainerResources, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxStatus, PortForwardRequest,
-    StatusResponse, VersionResponse,
+    AttachRequest, Container, ContainerFilter, ExecRequest, ExecSyncResponse, FilesystemUsage, Image,
+    LinuxContainerResources, MetricDescriptor, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxMetrics,
+    PodSandboxStatus, PortForwardRequest, StatusResponse, VersionResponse,
 };
 
-use crate::container::{ContainerConfig, ContainerStatus};
+use crate::{
+    container::{ContainerConfig, ContainerStatus},
+    stats::{ContainerStats, PodSandboxStats},
+};
 
 /// Why a call to the engine failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -90,6 +93,12 @@ pub trait Runtime: Send + Sync + 'static {
     /// Writes all that a running container is into an archive at `location`, within that time; zero is the engine's own limit.
     async fn checkpoint(&self, id: &str, location: &str, timeout: Duration) -> Result<()>;
     async fn container_stats(&self) -> Result<Vec<ContainerStats>>;
+    /// The use of all Pods, or of the one with this sandbox, with their containers. Engines that do not measure Pods refuse it as
+    /// unimplemented.
+    async fn sandbox_stats(&self, id: Option<&str>) -> Result<Vec<PodSandboxStats>>;
+    /// The metrics that the engine counts of Pods and containers, and what it has counted of each.
+    async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>>;
+    async fn sandbox_metrics(&self) -> Result<Vec<PodSandboxMetrics>>;
 
     async fn images(&self) -> Result<Vec<Image>>;
     /// `None` when the node does not hold the image.

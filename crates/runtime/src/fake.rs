@@ -16,6 +16,7 @@ use tokio::sync::broadcast;
 use crate::{
     container::{self, ContainerConfig, ContainerStatus},
     engine::{Credentials, Error, Result, Runtime},
+    stats,
 };
 
 /// Where in a call a test stands: before the engine does what it is told, or before it answers.
@@ -43,6 +44,10 @@ struct State {
     exec: ExecSyncResponse,
     /// The bytes of memory that containers use, by name.
     uses: BTreeMap<String, u64>,
+    /// It measures Pods: what each uses, by name, beside its containers.
+    of_pods: Option<BTreeMap<String, stats::LinuxPodSandboxStats>>,
+    /// The metrics that it counts, and those that it has counted.
+    counts: Option<(Vec<MetricDescriptor>, Vec<PodSandboxMetrics>)>,
     /// The configuration of each sandbox and each container that was made, by its id.
     of_sandboxes: BTreeMap<String, PodSandboxConfig>,
     of_containers: BTreeMap<String, ContainerConfig>,
@@ -99,6 +104,16 @@ impl Fake {
     /// From now on the container of that name uses this much memory.
     pub fn uses(&self, name: &str, bytes: u64) {
         self.state.lock().uses.insert(name.to_owned(), bytes);
+    }
+
+    /// From now on it measures Pods, and the one of that name, beside its containers, uses this.
+    pub fn pod_uses(&self, pod: &str, usage: stats::LinuxPodSandboxStats) {
+        self.state.lock().of_pods.get_or_insert_default().insert(pod.to_owned(), usage);
+    }
+
+    /// From now on it has these metrics, and has counted that.
+    pub fn counts(&self, descriptors: Vec<MetricDescriptor>, counted: Vec<PodSandboxMetrics>) {
+        self.state.lock().counts = Some((descriptors, counted));
     }
 
     /// The resources that the newest container of that name may take.
@@ -266,6 +281,24 @@ fn shown(mount: &container::Mount) -> container::Mount {
         recursive_read_only: mount.recursive_read_only,
         ..Default::default()
     }
+}
+
+fn unimplemented<T>(method: &str) -> Result<T> {
+    let message = format!("unknown method {method} for service runtime.v1.RuntimeService");
+    Err(Error::Refused { code: tonic::Code::Unimplemented, message })
+}
+
+/// Of the containers alone that a test has said something of.
+fn stats_of(state: &State, container: &ContainerStatus) -> Option<stats::ContainerStats> {
+    let usage_bytes = Some(UInt64Value { value: *state.uses.get(&name_of(container))? });
+    let attributes = ContainerAttributes {
+        id: container.id.clone(),
+        metadata: container.metadata.clone(),
+        labels: container.labels.clone(),
+        annotations: container.annotations.clone(),
+    };
+    let memory = stats::MemoryUsage { usage_bytes, working_set_bytes: usage_bytes, ..Default::default() };
+    Some(stats::ContainerStats { attributes: Some(attributes), memory: Some(memory), ..Default::default() })
 }
 
 fn not_found(what: &str) -> Error {
@@ -495,17 +528,47 @@ impl Runtime for Fake {
         self.change(format!("checkpoint {}", self.named(id)), |_| Ok(())).await
     }
 
-    /// Only of the containers that a test has said something of.
-    async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
+    async fn container_stats(&self) -> Result<Vec<stats::ContainerStats>> {
         self.read("container_stats", |state| {
-            let stats = |(_, container): &(String, ContainerStatus)| {
-                let bytes = *state.uses.get(&name_of(container))?;
-                let usage_bytes = Some(UInt64Value { value: bytes });
-                let attributes = ContainerAttributes { id: container.id.clone(), ..Default::default() };
-                let memory = MemoryUsage { usage_bytes, ..Default::default() };
-                Some(ContainerStats { attributes: Some(attributes), memory: Some(memory), ..Default::default() })
+            Ok(state.containers.values().filter_map(|(_, container)| stats_of(state, container)).collect())
+        })
+        .await
+    }
+
+    async fn sandbox_stats(&self, id: Option<&str>) -> Result<Vec<stats::PodSandboxStats>> {
+        self.read(if id.is_some() { "sandbox_stats of one" } else { "sandbox_stats" }, |state| {
+            let Some(of_pods) = &state.of_pods else { return unimplemented("ListPodSandboxStats") };
+            let one = |sandbox: &PodSandboxStatus| {
+                let metadata = sandbox.metadata.clone()?;
+                let mut linux = of_pods.get(&metadata.name)?.clone();
+                let own = state.containers.values().filter(|(of, _)| *of == sandbox.id);
+                linux.containers.extend(own.filter_map(|(_, container)| stats_of(state, container)));
+                let attributes = PodSandboxAttributes {
+                    id: sandbox.id.clone(),
+                    metadata: Some(metadata),
+                    labels: sandbox.labels.clone(),
+                    annotations: sandbox.annotations.clone(),
+                };
+                Some(stats::PodSandboxStats { attributes: Some(attributes), linux: Some(linux) })
             };
-            Ok(state.containers.values().filter_map(stats).collect())
+            let asked = state.sandboxes.values().filter(|sandbox| id.is_none_or(|id| sandbox.id == id));
+            Ok(asked.filter_map(one).collect())
+        })
+        .await
+    }
+
+    async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>> {
+        self.read("metric_descriptors", |state| match &state.counts {
+            Some((descriptors, _)) => Ok(descriptors.clone()),
+            None => unimplemented("ListMetricDescriptors"),
+        })
+        .await
+    }
+
+    async fn sandbox_metrics(&self) -> Result<Vec<PodSandboxMetrics>> {
+        self.read("sandbox_metrics", |state| match &state.counts {
+            Some((_, counted)) => Ok(counted.clone()),
+            None => unimplemented("ListPodSandboxMetrics"),
         })
         .await
     }

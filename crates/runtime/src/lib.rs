@@ -18,6 +18,7 @@ pub mod image_file;
 pub mod images;
 mod pause;
 pub mod reference;
+pub mod stats;
 pub mod traces;
 
 pub use cri::Cri;

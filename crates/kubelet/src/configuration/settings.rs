@@ -114,7 +114,7 @@ pub struct Settings {
     pub taints: Vec<Taint>,
     pub provider_id: String,
     /// The longest pause before a container that fails starts again.
-    pub restart_pause: Duration,
+    pub restart_pause: Option<Duration>,
     /// Limits on the node's own disk are held.
     pub local_storage: bool,
     pub fail_swap_on: bool,
@@ -157,7 +157,7 @@ impl Default for Settings {
             registers: true,
             taints: Vec::new(),
             provider_id: String::new(),
-            restart_pause: Duration::from_secs(300),
+            restart_pause: None,
             local_storage: true,
             // Machines with swap, or with cgroups of version 1, are taken as they are unless the configuration says otherwise.
             fail_swap_on: false,
@@ -348,8 +348,9 @@ impl Settings {
         })?;
         fields.set("crashLoopBackOff.maxContainerRestartPeriod", &mut self.restart_pause, |value| {
             let range = Duration::from_secs(1)..=Duration::from_secs(300);
-            time(value)
-                .and_then(|t| if range.contains(&t) { Ok(t) } else { Err("it must be from 1s to 300s".to_owned()) })
+            time(value).and_then(|t| {
+                if range.contains(&t) { Ok(Some(t)) } else { Err("it must be from 1s to 300s".to_owned()) }
+            })
         })
     }
 

@@ -11,7 +11,7 @@ use crate::{
     images::{Named, keyring::Tracked},
     kubelet::Kubelet,
     pod::{
-        backoff::{Backoff, Pull},
+        backoff::{Backoff, Pauses, Pull},
         desired::DesiredPod,
         memory::{Cause, Memory},
         waiting,
@@ -314,7 +314,7 @@ impl Need<'_> {
                 let (reason, error) = reason_of(image, words);
                 self.tell(EventKind::Warning, "Failed", &format!("Error: {reason}"));
                 let now = clock::now();
-                let backoff = Backoff::next(memory.pulls.get(image).map(|p| p.backoff), now, now);
+                let backoff = Backoff::next(memory.pulls.get(image).map(|p| p.backoff), now, now, Pauses::USUAL);
                 memory.pulls.insert(image.to_owned(), Pull { backoff, reason, error: error.clone() });
                 memory.container_mut(name).waiting = Some(Cause::new(reason, error));
                 Ok(None)

@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{
-    AttachRequest, Container, ContainerFilter, ContainerStats, ExecRequest, ExecSyncResponse, FilesystemUsage, Image,
-    LinuxContainerResources, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxStatus, PortForwardRequest,
-    StatusResponse, VersionResponse,
+    AttachRequest, Container, ContainerFilter, ExecRequest, ExecSyncResponse, FilesystemUsage, Image,
+    LinuxContainerResources, MetricDescriptor, PodSandbox, PodSandboxConfig, PodSandboxFilter, PodSandboxMetrics,
+    PodSandboxStatus, PortForwardRequest, StatusResponse, VersionResponse,
 };
 use runtime::{
     Credentials, Result, Runtime,
     container::{ContainerConfig, ContainerStatus},
+    stats::{ContainerStats, PodSandboxStats},
 };
 
 use crate::counted::Figures;
@@ -94,6 +95,18 @@ impl Runtime for Measured {
 
     async fn container_stats(&self) -> Result<Vec<ContainerStats>> {
         self.figures.call("list_container_stats", self.engine.container_stats()).await
+    }
+
+    async fn sandbox_stats(&self, id: Option<&str>) -> Result<Vec<PodSandboxStats>> {
+        self.figures.call("list_podsandbox_stats", self.engine.sandbox_stats(id)).await
+    }
+
+    async fn metric_descriptors(&self) -> Result<Vec<MetricDescriptor>> {
+        self.figures.call("list_metric_descriptors", self.engine.metric_descriptors()).await
+    }
+
+    async fn sandbox_metrics(&self) -> Result<Vec<PodSandboxMetrics>> {
+        self.figures.call("list_podsandbox_metrics", self.engine.sandbox_metrics()).await
     }
 
     async fn images(&self) -> Result<Vec<Image>> {

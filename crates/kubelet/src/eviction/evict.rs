@@ -217,8 +217,8 @@ async fn taken(kubelet: &Kubelet, desired: &DesiredPod, layers: &Usage) -> Taken
 async fn usage(kubelet: &Kubelet, signal: Signal) -> Usage {
     let measured = usage::containers(kubelet).await.unwrap_or_default().into_iter().map(|container| {
         let used = match signal.condition() {
-            pressure::MEMORY => container.sample.working_set,
-            DISK => container.disk.map(|(bytes, _)| bytes),
+            pressure::MEMORY => container.sample.memory.working_set,
+            DISK => container.layer.map(|layer| layer.bytes),
             _ => None,
         };
         ((container.pod_uid, container.name), number(used.unwrap_or(0)))

@@ -22,12 +22,26 @@ const CONTROLLERS: [&str; 8] = ["cpu", "cpuacct", "cpuset", "memory", "pids", "b
 /// More memory than any machine has.
 const UNLIMITED: i64 = 1 << 60;
 
+/// Bytes of memory, and how often a page was not there. A figure that nobody tells is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// How far the working set is below the limit, where there is one.
+    pub available: Option<u64>,
+    pub used: Option<u64>,
+    /// Bytes that cannot be taken back at once.
+    pub working_set: Option<u64>,
+    pub rss: Option<u64>,
+    pub faults: Option<u64>,
+    /// Those for which a disk was read.
+    pub major_faults: Option<u64>,
+}
+
 /// The usage of the processes of a cgroup and of those below it: processor time since the cgroup was made, in nanoseconds,
-/// and the bytes of memory that the kernel could not take back at once. A figure that the kernel does not tell is `None`.
+/// and memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_nanos: Option<u64>,
-    pub working_set: Option<u64>,
+    pub memory: Memory,
 }
 
 /// Bytes of swap.
@@ -159,24 +173,37 @@ impl Cgroups {
         count.trim().parse().unwrap_or(0)
     }
 
-    /// The usage of a cgroup. `/` is the whole machine, as far as the kernel counts for it: version 2 counts no memory
-    /// there.
+    /// The usage of a cgroup. `/` is the whole machine, as far as the kernel counts for it: version 2 does not say there how
+    /// much memory is used.
     pub fn usage(&self, path: &str) -> Usage {
         let (cpu, memory) = (self.folder("cpuacct", path), self.folder("memory", path));
         let number = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-        let (cpu_nanos, used, inactive) = match self.version {
+        let stat = fs::read_to_string(memory.join("memory.stat")).unwrap_or_default();
+        let (cpu_nanos, used, limit, before) = match self.version {
             Version::V1 => (
                 number(&cpu.join("cpuacct.usage")),
                 number(&memory.join("memory.usage_in_bytes")),
-                row(&memory.join("memory.stat"), "total_inactive_file"),
+                number(&memory.join("memory.limit_in_bytes")).filter(|bytes| *bytes < UNLIMITED as u64),
+                "total_",
             ),
             Version::V2 => (
                 row(&cpu.join("cpu.stat"), "usage_usec").map(|micros| micros.saturating_mul(1000)),
                 number(&memory.join("memory.current")),
-                row(&memory.join("memory.stat"), "inactive_file"),
+                number(&memory.join("memory.max")),
+                "",
             ),
         };
-        Usage { cpu_nanos, working_set: used.map(|used| used.saturating_sub(inactive.unwrap_or(0))) }
+        let of_stat = |name: &str| row_of(&stat, &format!("{before}{name}"));
+        let working_set = used.map(|used| used.saturating_sub(of_stat("inactive_file").unwrap_or(0)));
+        let memory = Memory {
+            available: limit.zip(working_set).map(|(limit, set)| limit.saturating_sub(set)),
+            used,
+            working_set,
+            rss: of_stat(if self.version == Version::V1 { "rss" } else { "anon" }),
+            faults: of_stat("pgfault"),
+            major_faults: of_stat("pgmajfault"),
+        };
+        Usage { cpu_nanos, memory }
     }
 
     /// The swap that a cgroup uses, and how much is left of what it may use, where that is bounded.
@@ -311,7 +338,10 @@ fn weight(shares: i64) -> i64 {
 
 /// The number behind a name in a file of `name number` lines.
 pub fn row(file: &Path, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
+    row_of(&fs::read_to_string(file).ok()?, name)
+}
+
+fn row_of(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
@@ -400,7 +430,7 @@ mod tests {
                 fs::write(file, text).unwrap();
             }
             let usage = Cgroups::new(tree.path(), "/n1").usage(path);
-            assert_eq!((usage.cpu_nanos, usage.working_set), expected, "{files:?} {path}");
+            assert_eq!((usage.cpu_nanos, usage.memory.working_set), expected, "{files:?} {path}");
         };
         let pod = "/n1/kubepods/podu";
         let one = [
@@ -426,6 +456,36 @@ mod tests {
             pod,
             (None, None),
         );
+    }
+
+    #[test]
+    fn memory_has_its_parts_and_what_is_left_of_a_limit() {
+        let check = |files: &[(&str, &str)], expected: [Option<u64>; 6]| {
+            let tree = tempfile::tempdir().unwrap();
+            for (file, text) in files {
+                let file = tree.path().join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            let m = Cgroups::new(tree.path(), "/").usage("/p").memory;
+            assert_eq!([m.available, m.used, m.working_set, m.rss, m.faults, m.major_faults], expected, "{files:?}");
+        };
+        let stat = "rss 1\npgfault 2\npgmajfault 3\ntotal_rss 10\ntotal_pgfault 20\ntotal_pgmajfault 30\ntotal_inactive_file 5\n";
+        let one = [("memory/p/memory.stat", stat), ("memory/p/memory.usage_in_bytes", "100\n")];
+        check(&one, [None, Some(100), Some(95), Some(10), Some(20), Some(30)]);
+        let limit = |text| [one[0], one[1], ("memory/p/memory.limit_in_bytes", text)];
+        check(&limit("150\n"), [Some(55), Some(100), Some(95), Some(10), Some(20), Some(30)]);
+        check(&limit("9223372036854771712\n"), [None, Some(100), Some(95), Some(10), Some(20), Some(30)]);
+        let two = |limit| {
+            [
+                ("cgroup.controllers", ""),
+                ("p/memory.stat", "anon 10\npgfault 20\npgmajfault 30\ninactive_file 5\n"),
+                ("p/memory.current", "100\n"),
+                ("p/memory.max", limit),
+            ]
+        };
+        check(&two("max\n"), [None, Some(100), Some(95), Some(10), Some(20), Some(30)]);
+        check(&two("90\n"), [Some(0), Some(100), Some(95), Some(10), Some(20), Some(30)]);
     }
 
     #[test]

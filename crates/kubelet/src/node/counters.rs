@@ -22,11 +22,20 @@ pub struct Counters {
     pub rss: Option<u64>,
     pub cache: Option<u64>,
     pub mapped: Option<u64>,
+    pub active_file: Option<u64>,
+    pub inactive_file: Option<u64>,
+    /// Pages that were not there, and those of them for which a disk was read: of the cgroup alone, and with those below it.
+    pub faults: [Option<u64>; 2],
+    pub faults_below: [Option<u64>; 2],
     pub swap: Option<u64>,
     pub failures: Option<u64>,
     pub threads: Option<u64>,
     pub processes: Option<u64>,
     pub limit: Option<u64>,
+    pub kept: Option<u64>,
+    pub swap_limit: Option<u64>,
+    /// Zero is no bound.
+    pub most_threads: Option<u64>,
     pub shares: Option<u64>,
     pub quota: Option<u64>,
     pub period: Option<u64>,
@@ -86,6 +95,7 @@ impl Counters {
         let (quota, period) = (max.next().map(str::to_owned), max.next().and_then(|text| text.parse().ok()));
         let io = fs::read_to_string(file("io.stat")).ok();
         let used = number(&file("memory.current"));
+        let faults = ["pgfault", "pgmajfault"].map(memory);
         Counters {
             cpu_total: micros("usage_usec"),
             cpu_user: micros("user_usec"),
@@ -99,11 +109,18 @@ impl Counters {
             rss: memory("anon"),
             cache: memory("file"),
             mapped: memory("file_mapped"),
+            active_file: memory("active_file"),
+            inactive_file: memory("inactive_file"),
+            faults,
+            faults_below: faults,
             swap: number(&file("memory.swap.current")),
             failures: row(&file("memory.events"), "max"),
             threads: number(&file("pids.current")),
             processes: processes(&file("cgroup.procs")),
             limit: number(&file("memory.max")),
+            kept: number(&file("memory.min")),
+            swap_limit: number(&file("memory.swap.max")),
+            most_threads: most_threads(&file("pids.max")),
             shares: number(&file("cpu.weight")).map(|weight| 2 + (weight.saturating_sub(1) * 262_142).div_ceil(9999)),
             quota: quota.and_then(|text| text.parse().ok()),
             period,
@@ -120,6 +137,7 @@ impl Counters {
         let ticks = |name: &str| row(&file("cpuacct", "cpuacct.stat"), name).map(|ticks| ticks.saturating_mul(TICK));
         let memory = |name: &str| row(&file("memory", "memory.stat"), name);
         let used = number(&file("memory", "memory.usage_in_bytes"));
+        let limit = |name: &str| number(&file("memory", name)).filter(|bytes| *bytes < UNLIMITED);
         let throttle = |name: &str, word: &str| by_word(&file("blkio", &format!("blkio.throttle.{name}")), word);
         Counters {
             cpu_total: number(&file("cpuacct", "cpuacct.usage")),
@@ -134,11 +152,18 @@ impl Counters {
             rss: memory("total_rss"),
             cache: memory("total_cache"),
             mapped: memory("total_mapped_file"),
+            active_file: memory("total_active_file"),
+            inactive_file: memory("total_inactive_file"),
+            faults: ["pgfault", "pgmajfault"].map(memory),
+            faults_below: ["total_pgfault", "total_pgmajfault"].map(memory),
             swap: memory("total_swap"),
             failures: number(&file("memory", "memory.failcnt")),
             threads: number(&file("pids", "pids.current")),
             processes: processes(&file("pids", "cgroup.procs")),
-            limit: number(&file("memory", "memory.limit_in_bytes")).filter(|bytes| *bytes < UNLIMITED),
+            limit: limit("memory.limit_in_bytes"),
+            kept: limit("memory.soft_limit_in_bytes"),
+            swap_limit: limit("memory.memsw.limit_in_bytes"),
+            most_threads: most_threads(&file("pids", "pids.max")),
             shares: number(&file("cpu", "cpu.shares")),
             quota: number(&file("cpu", "cpu.cfs_quota_us")),
             period: number(&file("cpu", "cpu.cfs_period_us")),
@@ -149,6 +174,16 @@ impl Counters {
             stalls: Stalls::default(),
         }
     }
+}
+
+fn most_threads(file: &Path) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    if text.trim() == "max" { Some(0) } else { text.trim().parse().ok() }
+}
+
+/// How many processes are in a cgroup, without those below it.
+pub fn members(cgroups: &Cgroups, path: &str) -> Option<u64> {
+    processes(&cgroups.folder("pids", path).join("cgroup.procs"))
 }
 
 fn processes(file: &Path) -> Option<u64> {
@@ -162,6 +197,11 @@ pub fn network(cgroups: &Cgroups, path: &str) -> BTreeMap<String, Carried> {
     let pid = fs::read_to_string(procs).ok().and_then(|text| text.lines().next()?.parse::<u32>().ok());
     let table = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/net/dev")).ok());
     links(&table.unwrap_or_default())
+}
+
+/// The traffic of the machine's own links.
+pub fn network_of_machine() -> BTreeMap<String, Carried> {
+    links(&fs::read_to_string("/proc/net/dev").unwrap_or_default())
 }
 
 fn links(table: &str) -> BTreeMap<String, Carried> {
@@ -198,7 +238,12 @@ mod tests {
                 "usage_usec 5\nuser_usec 3\nsystem_usec 2\nnr_periods 7\nnr_throttled 1\nthrottled_usec 9\n",
             ),
             ("p/memory.current", "100\n"),
-            ("p/memory.stat", "anon 40\nfile 50\nfile_mapped 6\ninactive_file 30\n"),
+            (
+                "p/memory.stat",
+                "anon 40\nfile 50\nfile_mapped 6\ninactive_file 30\nactive_file 20\npgfault 8\npgmajfault 9\n",
+            ),
+            ("p/pids.max", "max\n"),
+            ("p/memory.swap.max", "11\n"),
             ("p/memory.max", "max\n"),
             ("p/cpu.max", "50000 100000\n"),
             ("p/cpu.weight", "1\n"),
@@ -212,6 +257,9 @@ mod tests {
         assert_eq!((got.quota, got.period, got.shares, got.processes), (Some(50_000), Some(100_000), Some(2), Some(2)));
         assert_eq!((got.reads, got.read_bytes, got.written_bytes), (Some(2), Some(11), Some(20)));
         assert_eq!((got.stalls.io.map(|stall| stall.some.micros), got.stalls.cpu), (Some(7), None));
+        assert_eq!((got.active_file, got.inactive_file, got.most_threads), (Some(20), Some(30), Some(0)));
+        assert_eq!((got.faults, got.faults_below), ([Some(8), Some(9)], [Some(8), Some(9)]));
+        assert_eq!((got.kept, got.swap_limit), (None, Some(11)));
         assert_eq!(Counters::of(&cgroups, "/none"), Counters::default());
     }
 
@@ -223,7 +271,9 @@ mod tests {
             ("cpu/p/cpu.cfs_quota_us", "-1\n"),
             ("cpu/p/cpu.shares", "512\n"),
             ("memory/p/memory.usage_in_bytes", "100\n"),
-            ("memory/p/memory.stat", "total_rss 1\ntotal_inactive_file 40\n"),
+            ("memory/p/memory.stat", "pgfault 1\ntotal_rss 1\ntotal_inactive_file 40\ntotal_pgfault 2\n"),
+            ("memory/p/memory.soft_limit_in_bytes", "9223372036854771712\n"),
+            ("pids/p/pids.max", "12\n"),
             ("memory/p/memory.limit_in_bytes", "9223372036854771712\n"),
             ("blkio/p/blkio.throttle.io_service_bytes_recursive", "8:0 Read 4\n8:0 Write 5\n8:0 Total 9\nTotal 9\n"),
         ]);
@@ -231,6 +281,8 @@ mod tests {
         assert_eq!((got.cpu_total, got.cpu_user, got.quota, got.shares), (Some(77), Some(30_000_000), None, Some(512)));
         assert_eq!((got.working_set, got.rss, got.limit), (Some(60), Some(1), None));
         assert_eq!((got.read_bytes, got.written_bytes, got.reads), (Some(4), Some(5), None));
+        assert_eq!((got.faults, got.faults_below), ([Some(1), None], [Some(2), None]));
+        assert_eq!((got.kept, got.most_threads), (None, Some(12)));
     }
 
     #[test]

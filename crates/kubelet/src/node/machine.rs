@@ -32,7 +32,12 @@ pub fn meminfo(name: &str) -> i64 {
 
 /// The memory of the whole machine that is in use and could not be taken back at once, in bytes.
 pub fn working_set() -> i64 {
-    meminfo("MemTotal") - meminfo("MemFree") - meminfo("Inactive(file)")
+    used() - meminfo("Inactive(file)")
+}
+
+/// The memory of the whole machine that is in use, in bytes.
+pub fn used() -> i64 {
+    meminfo("MemTotal") - meminfo("MemFree")
 }
 
 /// The swap of the whole machine.

@@ -135,8 +135,8 @@ impl Round<'_> {
         let record = self.memory.container_mut(&ran.name);
         (record.restarts, record.waiting, record.is_anew) = (Some(ran.restarts), None, true);
         if let Some(ended) = ran.finished_at.filter(|_| asked) {
-            let longest = self.kubelet.config.settings.restart_pause;
-            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()).at_most(longest));
+            let pauses = self.kubelet.restart_pauses();
+            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now(), pauses));
         }
     }
 
@@ -196,12 +196,11 @@ impl Round<'_> {
     pub fn sandbox_config(&self, attempt: u32) -> PodSandboxConfig {
         let (config, desired) = (&self.kubelet.config, self.desired);
         let is_unbounded = self.kubelet.affinity.frees_quota_of_pod(desired.uid());
-        let host = names::parse_resolv_conf(&fs::read_to_string(&config.resolv_conf).unwrap_or_default());
         let setting = SandboxSetting {
             attempt,
             cgroup: self.kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()),
             log_dir: config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).display().to_string(),
-            dns: names::dns(desired, &config.cluster_dns, &config.cluster_domain, &host),
+            dns: self.resolver().0,
             cluster_domain: config.cluster_domain.clone(),
             groups: security::groups(desired, self.memory.life.volumes()),
             amounts: linux::of_sandbox(desired.spec(), &self.kubelet.ground(), is_unbounded),
@@ -210,7 +209,14 @@ impl Round<'_> {
         render::sandbox(desired, &setting)
     }
 
+    fn resolver(&self) -> (names::Dns, Vec<names::Complaint>) {
+        let config = &self.kubelet.config;
+        let host = names::parse_resolv_conf(&fs::read_to_string(&config.resolv_conf).unwrap_or_default());
+        names::dns(self.desired, &config.cluster_dns, &config.cluster_domain, &host)
+    }
+
     async fn make_sandbox(&mut self, attempt: u32) -> bool {
+        self.resolver().1.iter().for_each(|(reason, text)| self.warn(reason, text));
         if attempt > 0 {
             let text = "Pod sandbox changed, it will be killed and re-created.";
             self.kubelet.events.pod(self.desired, EventKind::Normal, "SandboxChanged", text);

@@ -97,7 +97,7 @@ impl Round<'_> {
     /// The bytes that containers are charged for, by id.
     async fn memory_usage(&self) -> Result<BTreeMap<String, i64>, String> {
         let stats = self.kubelet.config.runtime.container_stats().await.map_err(|error| error.to_string())?;
-        let one = |stats: runtime::cri_api::ContainerStats| {
+        let one = |stats: runtime::stats::ContainerStats| {
             let memory = stats.memory?;
             let used = memory.usage_bytes.or(memory.working_set_bytes)?.value;
             Some((stats.attributes?.id, i64::try_from(used).unwrap_or(i64::MAX)))

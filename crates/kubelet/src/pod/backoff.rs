@@ -3,8 +3,26 @@
 use clock::{Duration, Timestamp};
 
 /// The first pause and the longest.
-pub const FIRST: Duration = Duration::from_secs(10);
-pub const LONGEST: Duration = Duration::from_secs(300);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pauses {
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+impl Pauses {
+    pub const USUAL: Pauses = Pauses { first: Duration::from_secs(10), longest: Duration::from_secs(300) };
+    /// Those of containers where the feature ReduceDefaultCrashLoopBackOffDecay is on.
+    pub const REDUCED: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
+
+    /// The same pauses, where none is longer than that.
+    pub fn at_most(self, longest: Option<Duration>) -> Pauses {
+        let longest = longest.unwrap_or(self.longest);
+        Pauses { first: self.first.min(longest), longest }
+    }
+}
+
+/// Earlier failures do not count after so long without one.
+const FORGIVEN: Duration = Duration::from_secs(600);
 /// How long a failed pull shows its error before it shows that it waits.
 const SHOW_ERROR: Duration = Duration::from_secs(1);
 
@@ -22,22 +40,17 @@ fn later(at: Timestamp, by: Duration) -> Timestamp {
 
 impl Backoff {
     /// After a failure at `failed`, of which is learnt `now`: doubled, or from the beginning when all went well for long.
-    pub fn next(previous: Option<Backoff>, failed: Timestamp, now: Timestamp) -> Backoff {
+    pub fn next(previous: Option<Backoff>, failed: Timestamp, now: Timestamp, pauses: Pauses) -> Backoff {
         let delay = match previous {
-            Some(b) if !b.is_past(failed) => (b.delay * 2).min(LONGEST),
-            _ => FIRST,
+            Some(b) if !b.is_past(failed) => (b.delay * 2).min(pauses.longest),
+            _ => pauses.first,
         };
         Backoff { delay, since: now }
     }
 
-    /// The same pause, where none is longer than that.
-    pub fn at_most(self, longest: Duration) -> Backoff {
-        Backoff { delay: self.delay.min(longest), ..self }
-    }
-
     /// Whether all went well before the failure at `failed`, long enough for earlier failures not to count.
     fn is_past(&self, failed: Timestamp) -> bool {
-        failed > later(self.since, 2 * LONGEST)
+        failed > later(self.since, FORGIVEN)
     }
 
     /// When the next try is due after a failure at `failed`.
@@ -82,15 +95,29 @@ mod tests {
         let mut backoff = None;
         let mut seen = Vec::new();
         for _ in 0..7 {
-            backoff = Some(Backoff::next(backoff, now(), now()));
+            backoff = Some(Backoff::next(backoff, now(), now(), Pauses::USUAL));
             seen.push(in_words(backoff.unwrap().delay));
         }
-        assert_eq!(backoff.unwrap().at_most(Duration::from_secs(7)).delay, Duration::from_secs(7));
         assert_eq!(seen, ["10s", "20s", "40s", "1m20s", "2m40s", "5m0s", "5m0s"]);
         for (ran_seconds, delay, due) in [(599, "5m0s", true), (600, "5m0s", true), (601, "10s", false)] {
             let ended = at(ran_seconds);
-            assert_eq!(in_words(Backoff::next(backoff, ended, ended).delay), delay, "{ran_seconds}");
+            assert_eq!(in_words(Backoff::next(backoff, ended, ended, Pauses::USUAL).delay), delay, "{ran_seconds}");
             assert_eq!(backoff.unwrap().due(ended).is_some(), due, "{ran_seconds}");
         }
+    }
+
+    #[test]
+    fn pauses_may_be_shorter() {
+        let check = |pauses: Pauses, expected: &[u64]| {
+            let mut backoff = None;
+            for seconds in expected {
+                backoff = Some(Backoff::next(backoff, now(), now(), pauses));
+                assert_eq!(backoff.unwrap().delay.as_secs(), *seconds, "{pauses:?}");
+            }
+        };
+        check(Pauses::USUAL.at_most(Some(Duration::from_secs(25))), &[10, 20, 25, 25]);
+        check(Pauses::USUAL.at_most(Some(Duration::from_secs(7))), &[7, 7]);
+        check(Pauses::REDUCED.at_most(None), &[1, 2, 4, 8, 16, 32, 60, 60]);
+        check(Pauses::REDUCED.at_most(Some(Duration::from_secs(300))), &[1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
     }
 }

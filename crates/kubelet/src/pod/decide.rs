@@ -316,7 +316,7 @@ impl Planner<'_> {
 mod tests {
     use super::*;
     use crate::pod::{
-        backoff::{self, Backoff, Pull},
+        backoff::{Backoff, Pauses, Pull},
         fixture::{at, now, pod_of, running},
         memory::Life,
         running::Sandbox,
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn a_container_that_fails_again_waits_and_one_that_a_probe_condemns_is_killed() {
         let mut memory = started();
-        memory.container_mut("m").backoff = Some(Backoff::next(None, now(), now()));
+        memory.container_mut("m").backoff = Some(Backoff::next(None, now(), now(), Pauses::USUAL));
         check("Always", "i:0 s:up m:1", &memory, " wait 10");
         memory.run_mut("m2").condemned = Some(KillReason::default());
         check("Always", "i:0 s:up m:up", &memory, "kill m");
@@ -463,7 +463,7 @@ mod tests {
         again.container_mut("i").restarts = Some(0);
         check("e:up", &again, "start i 1");
         // A Pod that does this again and again waits, and runs on meanwhile.
-        again.container_mut("m").backoff = Some(Backoff::next(None, now(), now()));
+        again.container_mut("m").backoff = Some(Backoff::next(None, now(), now(), Pauses::USUAL));
         check("i:0 s:up m:42 n:up e:up", &again, " wait 10");
         let ending = pod(true);
         let found = running(&ending, "i:0 s:up m:42 n:up");
@@ -477,7 +477,7 @@ mod tests {
     fn an_image_that_cannot_be_pulled_holds_back_only_its_containers() {
         let mut memory = started();
         let pull = |seconds: i64| Pull {
-            backoff: Backoff { delay: backoff::FIRST, since: at(-seconds) },
+            backoff: Backoff { delay: Pauses::USUAL.first, since: at(-seconds) },
             reason: "ErrImagePull",
             error: "no".to_owned(),
         };
@@ -533,7 +533,7 @@ mod tests {
         let started = started();
         check("Always", "i:1 i:0 s:up m:1 m:1 m:up", &started, "remove m3, remove i0");
         let mut waiting = started.clone();
-        waiting.container_mut("m").backoff = Some(Backoff::next(None, now(), now()));
+        waiting.container_mut("m").backoff = Some(Backoff::next(None, now(), now(), Pauses::USUAL));
         check("Always", "i:0 s:up m:1 m:1 m:1", &waiting, "remove m3, remove m2 wait 10");
 
         let desired = desired("Always", false);

@@ -72,7 +72,7 @@ pub fn kubelet_with(
         local_volumes: None,
         client: client.clone(),
         runtime: Arc::new(engine),
-        cluster_dns: Vec::new(),
+        cluster_dns: vec!["10.96.0.10".into()],
         cluster_domain: "cluster.local".into(),
         resolv_conf: "/etc/resolv.conf".into(),
         manifest_dir: None,

@@ -17,6 +17,9 @@ use crate::{
     },
 };
 
+/// The time that a container has to end by itself, whatever else is said.
+const LEAST: Duration = Duration::from_secs(2);
+
 /// The Pod whose containers are ended.
 #[derive(Clone, Copy)]
 pub struct Ending<'a> {
@@ -31,8 +34,8 @@ impl Ending<'_> {
         self.in_turn(ran, message, grace, std::future::ready(())).await;
     }
 
-    /// The hook runs at once, the signal waits for its turn. Their time counts against the grace period, of which the signal
-    /// gets two seconds at least.
+    /// The hook runs at once, if there is any time for it; the signal waits for its turn. Their time counts against the grace
+    /// period. The signal gets two seconds, however short that is: fewer would kill what would have ended by itself.
     async fn in_turn(self, ran: &ContainerRun, message: &str, grace: Duration, turn: impl Future<Output = ()>) {
         let Ending { kubelet, desired, running } = self;
         waypoint::kubelet::kill_pod(&desired.full_name());
@@ -42,21 +45,22 @@ impl Ending<'_> {
         let begun = clock::Instant::now();
         let container = desired.container(&ran.name);
         let pre_stop = container.and_then(|c: &Container| c.lifecycle.as_ref()?.pre_stop.as_ref());
-        if let (Some(handler), Some(container)) = (pre_stop, container) {
+        if let (Some(handler), Some(container)) = (pre_stop.filter(|_| !grace.is_zero()), container) {
             let ip = running.sandbox().and_then(|s| s.ips.first().cloned()).unwrap_or_default();
-            let hook = hook::run(kubelet, handler, container, &ran.id, &ip);
-            let failure = match clock::timeout(grace, hook).await {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error),
-                Err(_) => Some("it did not end within the grace period".to_owned()),
-            };
-            if let Some(error) = failure {
-                tell(EventKind::Warning, "FailedPreStopHook", &format!("PreStopHook failed: {error}"));
+            let hook = hook::run(kubelet, handler, hook::Of { desired, container, id: &ran.id, ip: &ip });
+            let (pod, container) = (desired.full_name(), &ran.name);
+            match clock::timeout(grace, hook).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(pod, container, error, "the preStop hook failed");
+                    tell(EventKind::Warning, "FailedPreStopHook", "PreStopHook failed");
+                }
+                Err(_) => tracing::info!(pod, container, "the preStop hook did not end within the grace period"),
             }
         }
         // Out of time, the order does not matter any more.
         let _ = clock::timeout(grace.saturating_sub(begun.elapsed()), turn).await;
-        let left = grace.saturating_sub(begun.elapsed()).max(Duration::from_secs(2).min(grace));
+        let left = grace.saturating_sub(begun.elapsed()).max(LEAST);
         self.stop(ran, left).await;
     }
 
@@ -64,7 +68,7 @@ impl Ending<'_> {
     pub async fn abruptly(self, ran: &ContainerRun) {
         let text = format!("Stopping container {} to restart all containers of the pod", ran.name);
         self.kubelet.events.container(self.desired, &ran.name, EventKind::Normal, "Killing", &text);
-        self.stop(ran, Duration::from_secs(2)).await;
+        self.stop(ran, LEAST).await;
     }
 
     async fn stop(self, ran: &ContainerRun, left: Duration) {

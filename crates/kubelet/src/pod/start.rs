@@ -1,12 +1,12 @@
 //! Starts one container: its image, its environment, its mounts, the engine's two calls, and its postStart hook.
 
-use std::{collections::BTreeMap, fs, io, io::Read, time::Duration};
+use std::{collections::BTreeMap, fs, io, io::Read, path::PathBuf, time::Duration};
 
 use api::features::Feature;
 use client::EventKind;
 use files::modes;
 use k8s_cri::v1::{ImageSpec, PodSandboxConfig};
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, FileKeySelector};
 use runtime::container::ContainerConfig;
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
         resize,
         running::{Sandbox, State},
         spec::{
-            env, linux,
+            env, env_file, linux,
             mounts::{self, MountSetting},
             names,
             render::{self, ContainerSetting},
@@ -27,7 +27,7 @@ use crate::{
             security::{self, Seccomp},
         },
     },
-    volumes::sources::Sources,
+    volumes::{folder::blocking, sources::Sources},
 };
 
 /// A container that is about to be made, in the sandbox where it will run.
@@ -65,8 +65,8 @@ impl Round<'_> {
         let last = self.running.latest(name).filter(|r| r.state == State::Exited);
         let record = self.memory.container_mut(name);
         if let Some(ended) = last.filter(|_| !record.is_resized).and_then(|r| r.finished_at) {
-            let longest = kubelet.config.settings.restart_pause;
-            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now()).at_most(longest));
+            let pauses = kubelet.restart_pauses();
+            record.backoff = Some(Backoff::next(record.backoff, ended, clock::now(), pauses));
         }
         let ip = sandbox.ips.first().cloned().unwrap_or_default();
         let created = self.create(Start { container, restarts, sandbox, config, images }, image).await;
@@ -187,8 +187,16 @@ impl Round<'_> {
 
     async fn post_start(&mut self, container: &Container, id: &str, ip: &str) {
         let Some(handler) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return };
-        if let Err(error) = hook::run(self.kubelet, handler, container, id, ip).await {
-            self.warn_of(&container.name, "FailedPostStartHook", &format!("PostStartHook failed: {error}"));
+        let of = hook::Of { desired: self.desired, container, id, ip };
+        if let Err(error) = hook::run(self.kubelet, handler, of).await {
+            tracing::warn!(
+                pod = self.desired.full_name(),
+                container = container.name,
+                error,
+                "the postStart hook failed"
+            );
+            self.warn_of(&container.name, "FailedPostStartHook", "PostStartHook failed");
+            self.memory.container_mut(&container.name).waiting = Some(Cause::new("PostStartHookError", error));
             let why = KillReason { message: "FailedPostStartHook".to_owned(), ..KillReason::default() };
             self.memory.run_mut(id).condemned = Some(why);
         }
@@ -204,6 +212,26 @@ impl Round<'_> {
         let mut held = Vec::new();
         let read = fs::File::open(&at).and_then(|file| file.take(text.len() as u64 + 1).read_to_end(&mut held));
         if read.is_ok() && held == text.as_bytes() { Ok(()) } else { modes::write(&at, modes::SEEN_FILE, text) }
+    }
+
+    /// The files of volumes that variables come from, as far as they can be read.
+    async fn variable_files(&self, container: &Container) -> BTreeMap<(String, String), Vec<u8>> {
+        let variables = container.env.iter().flatten();
+        let wanted = variables.filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref());
+        let place = |file: &FileKeySelector| {
+            let mounted = self.memory.life.volumes()?.get(&file.volume_name)?;
+            Some(((file.volume_name.clone(), file.path.clone()), mounted.path.clone()))
+        };
+        let places: BTreeMap<(String, String), PathBuf> = wanted.filter_map(place).collect();
+        let pod = self.desired.full_name();
+        let read = move |(file, volume): ((String, String), PathBuf)| match env_file::read(&volume, &file.1) {
+            Ok(content) => Some((file, content)),
+            Err(error) => {
+                tracing::warn!(pod, file = file.1, %error, "a file of variables cannot be read");
+                None
+            }
+        };
+        blocking(move || places.into_iter().filter_map(read).collect()).await
     }
 
     /// Fetches what the environment refers to, then renders it.
@@ -231,6 +259,9 @@ impl Round<'_> {
         for name in secrets {
             let data = kubelet.sources.secret(desired.namespace(), &name).await.map_err(|e| e.to_string())?;
             given.secrets.extend(data.map(|data| (name, data)));
+        }
+        if kubelet.config.features.enabled(Feature::EnvFiles) {
+            given.files = Some(self.variable_files(container).await);
         }
         env::render(&desired.pod, container, &given)
     }

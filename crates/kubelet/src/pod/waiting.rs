@@ -65,7 +65,7 @@ pub fn waits(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: T
 mod tests {
     use super::*;
     use crate::pod::{
-        backoff::{Backoff, FIRST},
+        backoff::{Backoff, Pauses},
         fixture::{at, now, pod, running},
         memory::Cause,
     };
@@ -80,10 +80,10 @@ mod tests {
         if let Some(seconds) = ended {
             found = running(&desired, if seconds < 0 { "m:0" } else { "m:1" });
             found.containers[0].finished_at = Some(at(-seconds));
-            memory.container_mut("m").backoff = Some(Backoff { delay: FIRST, since: at(-seconds) });
+            memory.container_mut("m").backoff = Some(Backoff { delay: Pauses::USUAL.first, since: at(-seconds) });
         }
         if let Some((seconds, asked)) = pulled {
-            let backoff = Backoff { delay: FIRST, since: at(-seconds) };
+            let backoff = Backoff { delay: Pauses::USUAL.first, since: at(-seconds) };
             memory.pulls.insert("x".into(), Pull { backoff, reason: "ErrImagePull", error: "no such host".into() });
             memory.container_mut(asked).waiting = Some(Cause::new("ErrImagePull", "no such host"));
         }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_events_say_what_upstream_says() {
-        let backoff = Backoff { delay: FIRST, since: now() };
+        let backoff = Backoff { delay: Pauses::USUAL.first, since: now() };
         let wait = image_wait("m", "x", &Pull { backoff, reason: "RegistryUnavailable", error: "e".into() });
         assert_eq!(wait.message, "Back-off pulling image \"x\": RegistryUnavailable: e");
         assert_eq!(
@@ -123,7 +123,7 @@ mod tests {
                 (true, "Failed", "Error: ImagePullBackOff".to_owned())
             ]
         );
-        let crash = crash_wait(&pod(r#"{"containers": []}"#), "m", FIRST);
+        let crash = crash_wait(&pod(r#"{"containers": []}"#), "m", Pauses::USUAL.first);
         assert_eq!(crash.events[0].2, "Back-off restarting failed container m in pod p_d(u)");
     }
 }

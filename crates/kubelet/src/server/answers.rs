@@ -7,7 +7,7 @@ use std::{
 };
 
 use ::logs::page;
-use api::{object::Object, rules::url::query_pairs};
+use api::{features::Feature, object::Object, rules::url::query_pairs};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{Request, Response, StatusCode};
@@ -98,7 +98,9 @@ pub async fn metrics(kubelet: &Arc<Kubelet>) -> Answer {
 async fn moment(kubelet: &Kubelet) -> Moment {
     let engine = &kubelet.config.runtime;
     let (containers, sandboxes) = tokio::join!(engine.containers(None), engine.sandboxes(None));
-    let mut moment = Moment { node_name: kubelet.config.node_name.clone(), ..Moment::default() };
+    let by_engine = kubelet.config.features.enabled(Feature::PodAndContainerStatsFromCRI);
+    let provider = if by_engine { "cri" } else { "cadvisor" };
+    let mut moment = Moment { node_name: kubelet.config.node_name.clone(), provider, ..Moment::default() };
     moment.containers.insert("running", 0);
     for container in containers.iter().flatten() {
         let state = match container.state {

@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use api::{features::Feature, rules::metrics_text::escaped};
 use runtime::cri_api::{Container, PodSandbox};
 
-use super::answer::{Answer, exposition};
+use super::{
+    answer::{Answer, exposition},
+    engine_metrics,
+};
 use crate::{
     kubelet::Kubelet,
     node::{
@@ -36,6 +39,16 @@ struct Counted {
 }
 
 pub async fn answer(kubelet: &Kubelet) -> Answer {
+    let mut out = machine(&kubelet.host.machine);
+    if kubelet.config.features.enabled(Feature::PodAndContainerStatsFromCRI) {
+        out.push_str(&engine_metrics::read(kubelet).await);
+    } else {
+        out.push_str(&counted(kubelet).await);
+    }
+    exposition(out)
+}
+
+async fn counted(kubelet: &Kubelet) -> String {
     let (containers, sandboxes) =
         tokio::join!(kubelet.config.runtime.containers(None), kubelet.config.runtime.sandboxes(None));
     let failed = containers.is_err() || sandboxes.is_err();
@@ -50,7 +63,7 @@ pub async fn answer(kubelet: &Kubelet) -> Answer {
     if !kubelet.config.features.enabled(Feature::KubeletPSI) {
         all.iter_mut().for_each(|one| one.counters.stalls = Stalls::default());
     }
-    exposition(render(&all, &kubelet.host.machine, failed, clock::now().as_millisecond()))
+    render(&all, failed, clock::now().as_millisecond())
 }
 
 /// The Pod, its sandbox, and its containers that run.
@@ -110,7 +123,7 @@ const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
 /// Name, sort, help, and what it is; the labels that stand beside those of all are in the name.
-const METRICS: [(&str, &str, &str, Read); 33] = [
+const METRICS: [(&str, &str, &str, Read); 38] = [
     ("container_cpu_cfs_periods_total", COUNTER, "Number of elapsed enforcement period intervals.", |c| {
         plain(c.periods)
     }),
@@ -142,6 +155,12 @@ const METRICS: [(&str, &str, &str, Read); 33] = [
     ("container_memory_max_usage_bytes", GAUGE, "Maximum memory usage recorded in bytes", |c| plain(c.most_memory)),
     ("container_memory_rss", GAUGE, "Size of RSS in bytes.", |c| plain(c.rss)),
     ("container_memory_swap", GAUGE, "Container swap usage in bytes.", |c| plain(c.swap)),
+    ("container_memory_total_active_file_bytes", GAUGE, "Current total active file in bytes.", |c| {
+        plain(c.active_file)
+    }),
+    ("container_memory_total_inactive_file_bytes", GAUGE, "Current total inactive file in bytes.", |c| {
+        plain(c.inactive_file)
+    }),
     (
         "container_memory_usage_bytes",
         GAUGE,
@@ -193,7 +212,19 @@ const METRICS: [(&str, &str, &str, Read); 33] = [
     ("container_spec_memory_limit_bytes", GAUGE, "Memory limit for the container.", |c| {
         Some(c.limit.unwrap_or(0) as f64)
     }),
+    ("container_spec_memory_reservation_limit_bytes", GAUGE, "Memory reservation limit for the container.", |c| {
+        Some(c.kept.unwrap_or(0) as f64)
+    }),
+    ("container_spec_memory_swap_limit_bytes", GAUGE, "Memory swap limit for the container.", |c| {
+        Some(c.swap_limit.unwrap_or(0) as f64)
+    }),
     ("container_threads", GAUGE, "Number of threads running inside the container", |c| plain(c.threads)),
+    (
+        "container_threads_max",
+        GAUGE,
+        "Maximum number of threads allowed inside the container, infinity if value is zero",
+        |c| plain(c.most_threads),
+    ),
     ("container_last_seen", GAUGE, "Last time a container was seen by the exporter", |_| None),
     ("container_start_time_seconds", GAUGE, "Start time of the container since unix epoch in seconds.", |_| None),
 ];
@@ -228,7 +259,26 @@ fn head(out: &mut String, name: &str, sort: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {sort}");
 }
 
-fn render(all: &[Counted], machine: &Machine, failed: bool, millis: i64) -> String {
+/// Pages of memory that were not there when they were wanted.
+fn failures(out: &mut String, all: &[Counted], millis: i64) {
+    let name = "container_memory_failures_total";
+    let mut rows = String::new();
+    for one in all {
+        for (scope, counts) in [("container", one.counters.faults), ("hierarchy", one.counters.faults_below)] {
+            for (sort, count) in ["pgfault", "pgmajfault"].into_iter().zip(counts) {
+                let Some(count) = count else { continue };
+                let labels = one.labels(&[("failure_type", sort), ("scope", scope)]);
+                let _ = writeln!(rows, "{name}{labels} {count} {millis}");
+            }
+        }
+    }
+    if !rows.is_empty() {
+        head(out, name, COUNTER, "Cumulative count of memory allocation failures.");
+        out.push_str(&rows);
+    }
+}
+
+fn render(all: &[Counted], failed: bool, millis: i64) -> String {
     let mut out = String::new();
     for (name, sort, help, read) in METRICS {
         let more: &[(&str, &str)] = if name == "container_cpu_usage_seconds_total" { &[("cpu", "total")] } else { &[] };
@@ -247,6 +297,7 @@ fn render(all: &[Counted], machine: &Machine, failed: bool, millis: i64) -> Stri
             let _ = writeln!(out, "{name}{labels} {value} {millis}");
         }
     }
+    failures(&mut out, all, millis);
     for (way, verb, from) in [("receive", "received", true), ("transmit", "transmitted", false)] {
         for (what, of, place) in CARRIED {
             let name = format!("container_network_{way}_{what}_total");
@@ -261,20 +312,31 @@ fn render(all: &[Counted], machine: &Machine, failed: bool, millis: i64) -> Stri
             }
         }
     }
+    let help = "1 if there was an error while getting container metrics, 0 otherwise";
+    head(&mut out, "container_scrape_error", GAUGE, help);
+    let _ = writeln!(out, "container_scrape_error {}", i64::from(failed));
+    out
+}
+
+/// The machine itself, under the ids that its Node has.
+fn machine(machine: &Machine) -> String {
+    let mut out = String::new();
+    let (boot, id) = (escaped(&machine.boot_id), escaped(&machine.machine_id));
     for (name, help, value) in [
-        (
-            "container_scrape_error",
-            "1 if there was an error while getting container metrics, 0 otherwise",
-            i64::from(failed),
-        ),
         ("machine_cpu_cores", "Number of logical CPU cores.", machine.cpus),
         ("machine_memory_bytes", "Amount of memory installed on the machine.", machine.memory),
         ("machine_swap_bytes", "Amount of swap memory available on the machine.", machine.swap),
     ] {
         head(&mut out, name, GAUGE, help);
-        let _ = writeln!(out, "{name} {value}");
+        let _ = writeln!(out, "{name}{{boot_id=\"{boot}\",machine_id=\"{id}\",system_uuid=\"{id}\"}} {value}");
     }
-    out
+    head(
+        &mut out,
+        "machine_scrape_error",
+        GAUGE,
+        "1 if there was an error while getting machine metrics, 0 otherwise.",
+    );
+    out + "machine_scrape_error 0\n"
 }
 
 #[cfg(test)]
@@ -285,7 +347,9 @@ mod tests {
     fn rows_are_those_that_dashboards_read() {
         let some = Wait { micros: 2_500_000, ..Wait::default() };
         let stalls = Stalls { memory: Some(Stall { some, full: Wait::default() }), ..Stalls::default() };
-        let counters = Counters { cpu_total: Some(1_500_000_000), working_set: Some(7), stalls, ..Counters::default() };
+        let faults = [Some(3), None];
+        let counters =
+            Counters { cpu_total: Some(1_500_000_000), working_set: Some(7), faults, stalls, ..Counters::default() };
         let carried = Carried { received: [1, 2, 3, 4], sent: [5, 6, 7, 8] };
         let one = Counted {
             id: "/kubepods/podu/1".into(),
@@ -299,8 +363,8 @@ mod tests {
             counters,
             network: [("eth0".to_owned(), carried)].into(),
         };
-        let machine = Machine { cpus: 2, memory: 9, ..Machine::default() };
-        let text = render(&[one], &machine, false, 5000);
+        let has_ids = Machine { cpus: 2, boot_id: "b".into(), machine_id: "m".into(), ..Machine::default() };
+        let text = render(&[one], false, 5000) + &machine(&has_ids);
         let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let of = "id=\"/kubepods/podu/1\",image=\"i:1\"";
         let end = "name=\"1\",namespace=\"n\",pod=\"p\"}";
@@ -308,6 +372,9 @@ mod tests {
             format!("container_cpu_usage_seconds_total{{container=\"c\",cpu=\"total\",{of},{end} 1.5 5000"),
             format!("container_memory_working_set_bytes{{container=\"c\",{of},{end} 7 5000"),
             format!("container_pressure_memory_waiting_seconds_total{{container=\"c\",{of},{end} 2.5 5000"),
+            format!(
+                "container_memory_failures_total{{container=\"c\",failure_type=\"pgfault\",{of},name=\"1\",namespace=\"n\",pod=\"p\",scope=\"container\"}} 3 5000"
+            ),
             format!("container_oom_events_total{{container=\"c\",{of},{end} 4 5000"),
             format!("container_spec_memory_limit_bytes{{container=\"c\",{of},{end} 0 5000"),
             format!("container_start_time_seconds{{container=\"c\",{of},{end} 3 5000"),
@@ -316,11 +383,45 @@ mod tests {
             ),
             format!("container_network_transmit_bytes_total{{container=\"c\",{of},interface=\"eth0\",{end} 5 5000"),
             "container_scrape_error 0".to_owned(),
-            "machine_cpu_cores 2".to_owned(),
+            "machine_cpu_cores{boot_id=\"b\",machine_id=\"m\",system_uuid=\"m\"} 2".to_owned(),
         ] {
             assert!(rows.contains(&&*row), "{row}\n{text}");
         }
         assert!(!text.contains("container_pressure_cpu"), "nor has a wait that the kernel does not count");
         assert!(!text.contains("container_memory_rss"), "what the kernel does not tell has no row");
+    }
+
+    #[tokio::test]
+    async fn the_engine_counts_where_the_feature_is_on() {
+        use http_body_util::BodyExt;
+        use runtime::cri_api::{Metric, MetricDescriptor, PodSandboxMetrics, UInt64Value};
+        let engine = runtime::fake::Fake::default();
+        let page = async |on: bool| {
+            let folder = tempfile::tempdir().unwrap();
+            let change = |config: &mut crate::config::Config| {
+                config.features = config.features.with(Feature::PodAndContainerStatsFromCRI, on);
+            };
+            let kubelet = crate::pod::fixture::kubelet_with(folder.path(), engine.clone(), |_, _| None, change);
+            let body = answer(&kubelet).await.into_body().collect().await.unwrap().to_bytes();
+            String::from_utf8(body.to_vec()).unwrap()
+        };
+        let machine_only = page(true).await;
+        assert!(
+            machine_only.contains("machine_cpu_cores{") && !machine_only.contains("\ncontainer_"),
+            "{machine_only}"
+        );
+        let name = "container_memory_usage_bytes".to_owned();
+        let of = |value| Metric {
+            name: name.clone(),
+            metric_type: 1,
+            value: Some(UInt64Value { value }),
+            ..Default::default()
+        };
+        let counted = PodSandboxMetrics { metrics: vec![of(7)], ..Default::default() };
+        let described = MetricDescriptor { name: name.clone(), help: "Used.".into(), label_keys: Vec::new() };
+        engine.counts(vec![described], vec![counted]);
+        assert!(page(true).await.ends_with("\ncontainer_memory_usage_bytes 7\n"));
+        let by_kernel = page(false).await;
+        assert!(by_kernel.contains("container_scrape_error 0") && !by_kernel.contains("usage_bytes 7\n"));
     }
 }

@@ -7,6 +7,7 @@ mod cadvisor;
 mod checkpoint;
 mod configz;
 mod endpoint;
+mod engine_metrics;
 pub mod healthz;
 pub mod pod_resources;
 pub mod pod_resources_messages;
@@ -123,7 +124,7 @@ async fn answered(kubelet: Arc<Kubelet>, asked: Asked<'_>, request: Request<Inco
         Endpoint::Metrics => answers::metrics(&kubelet).await,
         Endpoint::ResourceMetrics => resource_metrics::answer(&kubelet).await,
         Endpoint::Config => configz::answer(&kubelet),
-        Endpoint::Summary => summary::answer(&kubelet).await,
+        Endpoint::Summary => summary::answer(&kubelet, request.uri().query().unwrap_or_default()).await,
         Endpoint::Logs { namespace, pod, container } => {
             if let Some(answering) = request.extensions().get::<Answering>() {
                 answering.is_patient();

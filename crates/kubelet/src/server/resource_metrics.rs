@@ -9,11 +9,11 @@ use clock::Timestamp;
 use super::answer::{Answer, exposition};
 use crate::{
     kubelet::Kubelet,
-    usage::{self, NodeUsage, Sample},
+    usage::{self, Depth, NodeUsage, Sample},
 };
 
 pub async fn answer(kubelet: &Kubelet) -> Answer {
-    let usage = usage::read(kubelet).await;
+    let usage = usage::read(kubelet, Depth::Computing).await;
     if let Err(error) = &usage {
         tracing::warn!(%error, "the engine does not tell what containers use");
     }
@@ -84,7 +84,7 @@ fn both(out: &mut String, what: &str, of: &[(String, Sample)]) {
     metric(out, (&name, "counter", &help), rows(of, |sample| Some(sample.cpu_nanos? as f64 / 1e9)));
     let (name, help) =
         (format!("{what}_memory_working_set_bytes"), format!("[STABLE] Current working set of the {what} in bytes"));
-    metric(out, (&name, "gauge", &help), rows(of, |sample| Some(sample.working_set? as f64)));
+    metric(out, (&name, "gauge", &help), rows(of, |sample| Some(sample.memory.working_set? as f64)));
 }
 
 fn swap(out: &mut String, what: &str, help: &str, of: &[(String, Sample)]) {
@@ -97,7 +97,7 @@ fn swap(out: &mut String, what: &str, help: &str, of: &[(String, Sample)]) {
 mod tests {
     use super::*;
     use crate::{
-        node::cgroup::Swap,
+        node::cgroup::{Memory, Swap},
         pod::fixture::at,
         usage::{ContainerUsage, PodUsage, tests::sample},
     };
@@ -106,19 +106,21 @@ mod tests {
     fn rows_are_those_that_metrics_servers_read() {
         let swap = Some(Swap { used: 5, left: Some(20) });
         let of_container = Sample { swap, ..sample(2, 1_500_000_000, 4096) };
-        let container = ContainerUsage { name: "c".into(), started: at(1), sample: of_container, disk: None };
+        let container = ContainerUsage { name: "c".into(), started: at(1), sample: of_container, layer: None };
         let pod = PodUsage {
             namespace: "n".into(),
             name: "p".into(),
             uid: "u".into(),
             started: None,
             sample: sample(3, 2_000_000_000, 8192),
+            network: None,
+            processes: None,
             containers: vec![container],
         };
         // A figure that the kernel does not tell has no row.
         let swap = Some(Swap { used: 6, left: None });
-        let node = Sample { working_set: None, swap, ..sample(4, 60_000_000_000, 0) };
-        let text = render(Some(&NodeUsage { sample: node, pods: vec![pod] }));
+        let node = Sample { memory: Memory::default(), swap, ..sample(4, 60_000_000_000, 0) };
+        let text = render(Some(&NodeUsage { sample: node, network: None, system: Vec::new(), pods: vec![pod] }));
         let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let (second, of) = (at(0).as_second(), "container=\"c\",namespace=\"n\",pod=\"p\"");
         let expected = [

@@ -21,7 +21,7 @@ use crate::{
     node::declared,
     pod::{desired::DesiredPod, worker, workers::Handle},
     sources::{
-        Heard, Source,
+        Heard, Home, Source,
         admission::{self, Room},
         allocations::{self, Allocations},
         manifests, mirror, web,
@@ -61,13 +61,14 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
     let (statics_tx, mut statics) = mpsc::channel(4);
     let mut beside = JoinSet::new();
     let mut unheard = BTreeSet::new();
+    let home = || Home::new(&kubelet.config.node_name, &kubelet.config.features);
     if let Some(folder) = kubelet.config.manifest_dir.clone() {
         unheard.insert(Source::Files);
-        beside.spawn(manifests::watch(folder, kubelet.config.node_name.clone(), statics_tx.clone()));
+        beside.spawn(manifests::watch(folder, home(), statics_tx.clone()));
     }
     if let Some(place) = kubelet.config.settings.static_url.clone() {
         unheard.insert(Source::Web);
-        beside.spawn(web::watch(place, kubelet.config.node_name.clone(), statics_tx.clone()));
+        beside.spawn(web::watch(place, home(), statics_tx.clone()));
     }
     beside.spawn(Pleg::new(kubelet.clone()).run());
     let mut dispatcher = Dispatcher {

@@ -22,15 +22,15 @@ use tokio::sync::mpsc;
 
 use crate::{
     changes::Changes,
-    sources::{Heard, Source},
+    sources::{Heard, Home, Source, references},
 };
 
 /// A folder that is not there is looked for again after this pause.
 const MISSING: Duration = Duration::from_secs(20);
 
 /// Sends all Pods of the folder at the start and whenever a file has changed. Runs for ever.
-pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Heard>) {
-    let mut files = Files { node_name, ..Default::default() };
+pub async fn watch(folder: PathBuf, home: Home, to: mpsc::Sender<Heard>) {
+    let mut files = Files { home, ..Default::default() };
     let mut sent = None;
     loop {
         // First the watch, then the look: nothing happens between the two unseen.
@@ -62,7 +62,7 @@ pub async fn watch(folder: PathBuf, node_name: String, to: mpsc::Sender<Heard>) 
 /// writes in two steps, or a slip of the pen, ends no Pod.
 #[derive(Default)]
 struct Files {
-    node_name: String,
+    home: Home,
     pods: BTreeMap<PathBuf, Arc<Pod>>,
     /// The complaints about broken files, so that each is made once.
     broken: BTreeMap<PathBuf, String>,
@@ -81,7 +81,7 @@ impl Files {
         self.broken.retain(|path, _| paths.contains(path));
         for path in paths {
             let text = read(&path).map_err(|e| e.to_string());
-            match text.and_then(|text| parse(&text, &self.node_name, (&path, Source::Files))) {
+            match text.and_then(|text| parse(&text, &self.home, (&path, Source::Files))) {
                 Ok(pod) => {
                     self.broken.remove(&path);
                     // A text that has not changed is the Pod of before, with the time at which it was first seen.
@@ -115,7 +115,8 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// A manifest as the Pod that runs: with all defaults, named after the node, with a uid that is the hash of its content.
-pub fn parse(text: &str, node_name: &str, (path, source): (&Path, Source)) -> Result<Pod, String> {
+pub fn parse(text: &str, home: &Home, (path, source): (&Path, Source)) -> Result<Pod, String> {
+    let node_name = &home.node_name;
     let definition = api::kinds::built_in().find("", "v1", "pods").ok_or("Pods are not known")?;
     let gvk = Gvk { group: "", version: "v1", kind: "Pod" };
     let decoded = decode::decode(&definition.ty, gvk, text.as_bytes(), "application/yaml", Validation::Ignore);
@@ -135,7 +136,10 @@ pub fn parse(text: &str, node_name: &str, (path, source): (&Path, Source)) -> Re
     let digest = Sha256::digest(format!("{node_name}\0{}\0{text}", path.display()));
     let uid = base16ct::lower::encode_string(&digest[..16]);
     let spec = pod.spec.as_mut().ok_or("spec is missing")?;
-    spec.node_name = Some(node_name.to_owned());
+    if let Some(kind) = references::first(spec).filter(|_| !home.may_refer) {
+        return Err(format!("static pods may not reference {kind}"));
+    }
+    spec.node_name = Some(node_name.clone());
     let everything =
         Toleration { effect: Some("NoExecute".to_owned()), operator: Some("Exists".to_owned()), ..Default::default() };
     spec.tolerations.get_or_insert_default().push(everything);
@@ -162,7 +166,7 @@ mod tests {
     const TEXT: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: i, ports: [{containerPort: 80}]}]}\n";
 
     fn parsed(text: &str) -> Result<Pod, String> {
-        parse(text, "n1", (Path::new("/m/web.yaml"), Source::Files))
+        parse(text, &Home { node_name: "n1".into(), may_refer: false }, (Path::new("/m/web.yaml"), Source::Files))
     }
 
     #[test]
@@ -187,17 +191,25 @@ mod tests {
             (&TEXT.replace("name: c", "name: C_"), "spec.containers[0].name: Invalid value"),
             (&TEXT.replace("{name: web}", "{}"), "metadata.name"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {}", "spec.containers: Required value"),
+            (
+                &TEXT.replace("spec: {", "spec: {serviceAccountName: s, "),
+                "static pods may not reference serviceaccounts",
+            ),
+            (&TEXT.replace("spec: {", "spec: {serviceAccount: s, "), "static pods may not reference serviceaccounts"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
+        let refers = TEXT.replace("spec: {", "spec: {serviceAccountName: s, ");
+        let free = Home { node_name: "n1".into(), may_refer: true };
+        assert!(parse(&refers, &free, (Path::new("/m/web.yaml"), Source::Files)).is_ok());
     }
 
     #[test]
     fn a_broken_file_keeps_its_pod_and_a_hidden_one_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        let mut files = Files { node_name: "n1".into(), ..Default::default() };
+        let mut files = Files { home: Home { node_name: "n1".into(), may_refer: false }, ..Default::default() };
         let mut check = |expected: &[&str], broken: usize| {
             files.read(folder.path());
             let names: Vec<_> = files.pods().iter().map(|p| p.metadata.name.clone().unwrap()).collect();
@@ -221,7 +233,8 @@ mod tests {
     async fn changes_of_the_folder_are_sent_when_they_happen() {
         let folder = tempfile::tempdir().unwrap();
         let (to, mut sent) = mpsc::channel(4);
-        let watcher = tokio::spawn(watch(folder.path().to_owned(), "n1".into(), to));
+        let watcher =
+            tokio::spawn(watch(folder.path().to_owned(), Home { node_name: "n1".into(), may_refer: false }, to));
         assert_eq!(sent.recv().await.unwrap().pods, []);
         let at = folder.path().join("a.yaml");
         fs::write(&at, TEXT).unwrap();

@@ -6,10 +6,12 @@ pub mod allocations;
 pub mod dispatch;
 pub mod manifests;
 pub mod mirror;
+mod references;
 mod web;
 
 use std::sync::Arc;
 
+use api::features::{Feature, Features};
 use k8s_openapi::api::core::v1::Pod;
 
 /// Where Pods come from that need no API server.
@@ -17,6 +19,21 @@ use k8s_openapi::api::core::v1::Pod;
 pub enum Source {
     Files,
     Web,
+}
+
+/// The node that static Pods are for.
+#[derive(Debug, Clone, Default)]
+pub struct Home {
+    pub node_name: String,
+    /// They may name objects of the API.
+    pub may_refer: bool,
+}
+
+impl Home {
+    pub fn new(node_name: &str, features: &Features) -> Self {
+        let may_refer = !features.enabled(Feature::PreventStaticPodAPIReferences);
+        Home { node_name: node_name.to_owned(), may_refer }
+    }
 }
 
 impl Source {

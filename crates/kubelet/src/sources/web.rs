@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     configuration::settings::StaticUrl,
-    sources::{Heard, Source, manifests::parse},
+    sources::{Heard, Home, Source, manifests::parse},
 };
 
 /// The server has this long to answer, and this much to say.
@@ -22,7 +22,7 @@ const MOST: usize = 10 << 20;
 
 /// Sends all Pods of the place at the start and whenever they have changed. What is wrong there keeps the Pods of before. Runs for
 /// ever.
-pub async fn watch(place: StaticUrl, node_name: String, to: mpsc::Sender<Heard>) {
+pub async fn watch(place: StaticUrl, home: Home, to: mpsc::Sender<Heard>) {
     let dialer = match pki::client_config_of_machine(None, &["http/1.1"]) {
         Ok(tls) if place.url.starts_with("https:") => Dialer::tls(Arc::new(tls)),
         _ => Dialer::plain(),
@@ -30,7 +30,7 @@ pub async fn watch(place: StaticUrl, node_name: String, to: mpsc::Sender<Heard>)
     let dialer = dialer.patient(PATIENCE);
     let (mut sent, mut told) = (None, String::new());
     loop {
-        match read(&dialer, &place, &node_name).await {
+        match read(&dialer, &place, &home).await {
             Ok(pods) => {
                 told.clear();
                 let uids: Vec<_> = pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
@@ -51,10 +51,10 @@ pub async fn watch(place: StaticUrl, node_name: String, to: mpsc::Sender<Heard>)
     }
 }
 
-async fn read(dialer: &Dialer<Empty<Bytes>>, place: &StaticUrl, node_name: &str) -> Result<Vec<Arc<Pod>>, String> {
+async fn read(dialer: &Dialer<Empty<Bytes>>, place: &StaticUrl, home: &Home) -> Result<Vec<Arc<Pod>>, String> {
     let fetched = clock::timeout(PATIENCE, fetch(dialer, place)).await;
     let body = fetched.map_err(|_| "it does not answer in time".to_owned())??;
-    pods(&body, &place.url, node_name)
+    pods(&body, &place.url, home)
 }
 
 async fn fetch(dialer: &Dialer<Empty<Bytes>>, place: &StaticUrl) -> Result<Bytes, String> {
@@ -78,7 +78,7 @@ async fn fetch(dialer: &Dialer<Empty<Bytes>>, place: &StaticUrl) -> Result<Bytes
 }
 
 /// One Pod, or a list of them. One that is wrong spoils the whole.
-fn pods(body: &[u8], url: &str, node_name: &str) -> Result<Vec<Arc<Pod>>, String> {
+fn pods(body: &[u8], url: &str, home: &Home) -> Result<Vec<Arc<Pod>>, String> {
     let value = raw(body, Format::Yaml).map_err(|problem| format!("it sent no YAML or JSON: {problem:?}"))?.0;
     let items = match value["kind"].as_str() {
         Some("PodList") => value["items"].as_array().cloned().unwrap_or_default(),
@@ -89,7 +89,7 @@ fn pods(body: &[u8], url: &str, node_name: &str) -> Result<Vec<Arc<Pod>>, String
         if item["kind"].is_null() {
             (item["kind"], item["apiVersion"]) = ("Pod".into(), "v1".into());
         }
-        parse(&item.to_string(), node_name, (Path::new(url), Source::Web)).map(Arc::new)
+        parse(&item.to_string(), home, (Path::new(url), Source::Web)).map(Arc::new)
     };
     items.into_iter().map(whole).collect()
 }
@@ -108,9 +108,13 @@ mod tests {
         pods.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect()
     }
 
+    fn home() -> Home {
+        Home { node_name: "n1".into(), may_refer: false }
+    }
+
     #[test]
     fn one_pod_or_a_list_is_read_and_a_wrong_one_spoils_it() {
-        let read = |text: &str| pods(text.as_bytes(), "http://x/", "n1");
+        let read = |text: &str| pods(text.as_bytes(), "http://x/", &home());
         let one = read(POD).unwrap();
         assert_eq!(names(&one), ["a-n1"]);
         let notes = one[0].metadata.annotations.as_ref().unwrap();
@@ -150,7 +154,7 @@ mod tests {
             asked
         });
         let (to, mut heard) = mpsc::channel(1);
-        let watcher = tokio::spawn(watch(place, "n1".into(), to));
+        let watcher = tokio::spawn(watch(place, home(), to));
         assert_eq!(names(&heard.recv().await.unwrap().pods), ["a-n1"]);
         watcher.abort();
         let asked = server.await.unwrap();

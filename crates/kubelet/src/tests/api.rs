@@ -152,6 +152,11 @@ impl Api {
         about.map(|event| format!("{} {}", text(event, "reason"), text(event, "message"))).collect()
     }
 
+    /// Whether an object of that name has ever been so.
+    pub fn was_ever(&self, name: &str, is_so: impl Fn(&Value) -> bool) -> bool {
+        self.state.lock().changes.iter().any(|(place, _, object)| place.name == name && is_so(object))
+    }
+
     /// Whether there was an event with these words.
     pub fn has_said(&self, words: &str) -> bool {
         let state = self.state.lock();

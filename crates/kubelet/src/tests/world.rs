@@ -236,7 +236,7 @@ impl World {
             local_volumes: None,
             client,
             runtime: Arc::new(self.engine.clone()),
-            cluster_dns: Vec::new(),
+            cluster_dns: vec!["10.96.0.10".into()],
             cluster_domain: "cluster.local".into(),
             resolv_conf: "/etc/resolv.conf".into(),
             manifest_dir: Some(self.manifests()),

@@ -42,7 +42,7 @@ pub async fn ask(probe: &Probe, target: &Target<'_>, limit: Duration) -> Result<
     }
     let seconds = limit.as_secs();
     let (asked, late) = if let Some(get) = &probe.http_get {
-        let url = Url::of(get, container, ip).map_err(ProbeError::Errored)?;
+        let url = Url::of(get, container, ip, PROBE).map_err(ProbeError::Errored)?;
         let late = format!("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)");
         (clock::timeout(limit, url.get(get)).await, late)
     } else if let Some(tcp) = &probe.tcp_socket {
@@ -120,8 +120,14 @@ fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
     number.ok_or_else(|| format!("couldn't find port: \"{name}\""))
 }
 
-/// Where a GET goes.
+/// As who a GET is sent: these and the release are the User-Agent.
+const PROBE: &str = "kube-probe";
+const HOOK: &str = "kube-lifecycle";
+
+/// Where a GET goes, and as who.
+#[derive(Clone)]
 struct Url {
+    agent: &'static str,
     scheme: String,
     host: String,
     port: u16,
@@ -135,9 +141,10 @@ impl std::fmt::Display for Url {
 }
 
 impl Url {
-    fn of(get: &HTTPGetAction, container: &Container, ip: &str) -> Result<Url, String> {
+    fn of(get: &HTTPGetAction, container: &Container, ip: &str, agent: &'static str) -> Result<Url, String> {
         let path = get.path.as_deref().unwrap_or_default();
         Ok(Url {
+            agent,
             scheme: get.scheme.as_deref().unwrap_or("HTTP").to_lowercase(),
             host: get.host.as_deref().filter(|h| !h.is_empty()).unwrap_or(ip).to_owned(),
             port: port(&get.port, container)?,
@@ -152,7 +159,7 @@ impl Url {
         let mut request = format!("GET {} HTTP/1.1\r\nConnection: close\r\n", self.path);
         for (name, value) in [
             ("Host", ip::with_port(&self.host, self.port)),
-            ("User-Agent", format!("kube-probe/{major}.{minor}")),
+            ("User-Agent", format!("{}/{major}.{minor}", self.agent)),
             ("Accept", "*/*".into()),
         ] {
             if !given(name) {
@@ -169,9 +176,19 @@ impl Url {
         request + "\r\n"
     }
 
-    /// 200 to 399 is well. A redirect on the same host is followed, as Go's client does it; one to another host is not, and is
-    /// warned of. TLS is taken without looking at the certificate, as upstream does.
-    async fn get(mut self, get: &HTTPGetAction) -> Result<Option<String>, String> {
+    /// 200 to 399 is well. A redirect to another host is warned of.
+    async fn get(self, get: &HTTPGetAction) -> Result<Option<String>, String> {
+        let answer = self.follow(get).await.map_err(|failure| failure.why)?;
+        match answer.code {
+            200..300 => Ok(None),
+            300..400 => Ok(Some(format!("Probe terminated redirects, Response body: {}", answer.body))),
+            code => Err(format!("HTTP probe failed with statuscode: {code}")),
+        }
+    }
+
+    /// A redirect on the same host is followed, as Go's client does it; one to another host is not. TLS is taken without
+    /// looking at the certificate, as upstream does.
+    async fn follow(mut self, get: &HTTPGetAction) -> Result<Reply, Failure> {
         const MOST_REDIRECTS: usize = 10;
         let mut asked = 0;
         loop {
@@ -181,27 +198,24 @@ impl Url {
             let next = match next {
                 Some(location) => Some(
                     self.resolve(location)
-                        .ok_or_else(|| format!("Get \"{self}\": failed to parse Location header \"{location}\""))?,
+                        .ok_or_else(|| format!("Get \"{self}\": failed to parse Location header \"{location}\""))
+                        .map_err(Failure::from)?,
                 ),
                 None => None,
             };
             match next.filter(|next| next.host == self.host) {
                 Some(next) if asked >= MOST_REDIRECTS => {
-                    return Err(format!("Get \"{next}\": stopped after {MOST_REDIRECTS} redirects"));
+                    return Err(format!("Get \"{next}\": stopped after {MOST_REDIRECTS} redirects").into());
                 }
                 Some(next) => self = next,
-                None if (200..300).contains(&answer.code) => return Ok(None),
-                None if (300..400).contains(&answer.code) => {
-                    return Ok(Some(format!("Probe terminated redirects, Response body: {}", answer.body)));
-                }
-                None => return Err(format!("HTTP probe failed with statuscode: {}", answer.code)),
+                None => return Ok(answer),
             }
         }
     }
 
     /// Where a `Location` leads from here; `None` if it is no URL that a GET can follow.
     fn resolve(&self, location: &str) -> Option<Url> {
-        let here = |path: String| Url { scheme: self.scheme.clone(), host: self.host.clone(), port: self.port, path };
+        let here = |path: String| Url { path, ..self.clone() };
         let location = location.split('#').next().unwrap_or_default();
         if location.chars().any(|c| c.is_ascii_whitespace() || c.is_control()) {
             return None;
@@ -223,10 +237,10 @@ impl Url {
         let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
         let host = uri.host()?.trim_matches(['[', ']']).to_owned();
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Some(Url { scheme, host, port, path })
+        Some(Url { agent: self.agent, scheme, host, port, path })
     }
 
-    async fn fetch(&self, get: &HTTPGetAction) -> Result<Reply, String> {
+    async fn fetch(&self, get: &HTTPGetAction) -> Result<Reply, Failure> {
         let failed = |why: String| format!("Get \"{self}\": {why}");
         let stream = dial(&self.host, self.port).await.map_err(failed)?;
         let request = self.request(get);
@@ -235,16 +249,34 @@ impl Url {
             let config = pki::client_config_believing_all(None, &[]).map_err(|e| e.to_string())?;
             let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
             let name = rustls_pki_types::ServerName::try_from(self.host.clone()).map_err(|e| e.to_string())?;
-            exchange(connector.connect(name, stream).await.map_err(read)?, &request).await.map_err(read)?
+            let io = connector.connect(name, stream).await.map_err(|error| Failure {
+                speaks_no_tls: error.kind() == io::ErrorKind::InvalidData,
+                ..read(error).into()
+            })?;
+            exchange(io, &request).await.map_err(read)?
         } else {
             exchange(stream, &request).await.map_err(read)?
         };
-        Reply::parse(&text).ok_or_else(|| match text.lines().next() {
+        let broken = || match text.lines().next() {
             None => failed("EOF".to_owned()),
             Some(line) => {
                 failed(format!("net/http: HTTP/1.x transport connection broken: malformed HTTP response \"{line}\""))
             }
-        })
+        };
+        Ok(Reply::parse(&text).ok_or_else(broken)?)
+    }
+}
+
+/// Why there is no answer.
+struct Failure {
+    why: String,
+    /// TLS was asked for, and the server speaks something else.
+    speaks_no_tls: bool,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Failure { why, speaks_no_tls: false }
     }
 }
 
@@ -266,9 +298,25 @@ impl Reply {
     }
 }
 
-/// One GET without a time limit, for hooks.
-pub async fn http_get(get: &HTTPGetAction, container: &Container, ip: &str) -> Result<(), String> {
-    Url::of(get, container, ip)?.get(get).await.map(drop)
+/// One GET without a time limit, for hooks. Any answer is well, as with upstream. A server that speaks no TLS although it should
+/// is asked without it; then the result is the host that did so.
+pub async fn http_get(get: &HTTPGetAction, container: &Container, ip: &str) -> Result<Option<String>, String> {
+    let url = Url::of(get, container, ip, HOOK)?;
+    let failure = match url.clone().follow(get).await {
+        Ok(_) => return Ok(None),
+        Err(failure) => failure,
+    };
+    if !failure.speaks_no_tls {
+        return Err(failure.why);
+    }
+    // Nobody on the way is to read the credentials.
+    let is_secret = |name: &str| name.eq_ignore_ascii_case("Authorization");
+    let headers = get.http_headers.iter().flatten().filter(|header| !is_secret(&header.name)).cloned().collect();
+    let bare = HTTPGetAction { http_headers: Some(headers), ..get.clone() };
+    match (Url { scheme: "http".to_owned(), ..url.clone() }).follow(&bare).await {
+        Ok(_) => Ok(Some(ip::with_port(&url.host, url.port))),
+        Err(_) => Err(failure.why),
+    }
 }
 
 /// Sends a request and reads the answer's beginning: its head and, of a redirect, as much of the body as a warning shows.
@@ -397,6 +445,43 @@ mod tests {
         let warned = |body: &str| Ok(Some(format!("Probe terminated redirects, Response body: {body}")));
         assert_eq!(get("/away").await, warned("over there"));
         assert_eq!(get("/nowhere").await, warned(""));
+    }
+
+    #[tokio::test]
+    async fn a_hook_takes_any_answer_and_does_without_tls_where_there_is_none() {
+        let get = |port: u16, scheme: &str| -> HTTPGetAction {
+            let headers = json!([{"name": "authorization", "value": "s3cret"}, {"name": "X-A", "value": "b"}]);
+            json::from_value(json!({"port": port, "scheme": scheme, "httpHeaders": headers})).unwrap()
+        };
+        let (port, said) = server("HTTP/1.1 500 x\r\n\r\n").await;
+        assert_eq!(http_get(&get(port, "HTTP"), &container(), "127.0.0.1").await, Ok(None));
+        let said = said.await.unwrap();
+        let (major, minor) = api::release();
+        assert!(said.contains(&format!("\r\nUser-Agent: kube-lifecycle/{major}.{minor}\r\n")), "{said}");
+        assert!(said.contains("s3cret"), "{said}");
+        // A server that answers TLS as servers without TLS do.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let said = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut buffer = vec![0; 4096];
+                let read = stream.read(&mut buffer).await.unwrap();
+                stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTPS request").await.unwrap();
+                if buffer.starts_with(b"GET") {
+                    return String::from_utf8_lossy(&buffer[..read]).into_owned();
+                }
+            }
+        });
+        let fell_back = http_get(&get(port, "HTTPS"), &container(), "127.0.0.1").await;
+        assert_eq!(fell_back, Ok(Some(format!("127.0.0.1:{port}"))));
+        let said = said.await.unwrap();
+        assert!(said.contains("X-A: b") && !said.contains("s3cret"), "{said}");
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        for scheme in ["HTTP", "HTTPS"] {
+            let refused = http_get(&get(free, scheme), &container(), "127.0.0.1").await.unwrap_err();
+            assert!(refused.ends_with("connect: connection refused"), "{refused}");
+        }
     }
 
     #[tokio::test]

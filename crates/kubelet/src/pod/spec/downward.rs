@@ -2,7 +2,7 @@
 //! volumes. Pure.
 
 use k8s_openapi::{
-    api::core::v1::{Container, Pod, ResourceFieldSelector},
+    api::core::v1::{Pod, ResourceFieldSelector, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity as ApiQuantity,
 };
 
@@ -81,10 +81,16 @@ pub fn resource(
     let spec = pod.spec.as_ref();
     let mut containers = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
     let container = containers.find(|c| c.name == name).ok_or_else(|| DownwardError::Container(name.to_owned()))?;
+    let of_pod = |what: &str| quantity(spec?.resources.as_ref()?, true, what);
     let (sort, what) = selector.resource.split_once('.').unwrap_or(("", ""));
+    let own = |limit: bool| quantity(container.resources.as_ref()?, limit, what);
     let milli = match (sort, what) {
-        ("limits", _) => quantity(container, true, what).or_else(|| node_stand_in(what, facts)),
-        ("requests", _) => quantity(container, false, what).or_else(|| quantity(container, true, what)),
+        // A limit of nothing is none.
+        ("limits", _) => own(true)
+            .filter(|limit| *limit != 0)
+            .or_else(|| of_pod(what).filter(|limit| *limit != 0))
+            .or_else(|| node_stand_in(what, facts)),
+        ("requests", _) => own(false).or_else(|| own(true)),
         _ => return Err(DownwardError::Resource(selector.resource.clone())),
     }
     .unwrap_or(0);
@@ -94,8 +100,7 @@ pub fn resource(
     Ok(value.to_string())
 }
 
-fn quantity(container: &Container, limit: bool, what: &str) -> Option<i128> {
-    let resources = container.resources.as_ref()?;
+fn quantity(resources: &ResourceRequirements, limit: bool, what: &str) -> Option<i128> {
     let map = if limit { resources.limits.as_ref() } else { resources.requests.as_ref() };
     Some(i128::from(api::rules::quantity::parse(map?.get(what)?).milli_value()))
 }
@@ -168,5 +173,23 @@ mod tests {
         assert_eq!(ask("limits.cpu", "1"), "4", "the node stands in for a limit");
         assert_eq!(ask("limits.ephemeral-storage", "1Mi"), "7");
         assert_eq!(ask("limits", "1"), "unsupported container resource : limits");
+    }
+
+    #[test]
+    fn a_limit_that_is_not_set_is_the_pods_or_else_the_nodes() {
+        let check = |limits: json::Value, of_pod: json::Value, resource: &str, expected: &str| {
+            let mut pod = json::to_value(pod()).unwrap();
+            pod["spec"]["containers"][0]["resources"]["limits"] = limits.clone();
+            pod["spec"]["resources"] = json::json!({ "limits": of_pod });
+            let selector = ResourceFieldSelector { resource: resource.to_owned(), ..Default::default() };
+            let got = super::resource(&json::from_value(pod).unwrap(), &selector, Some("c"), &facts());
+            assert_eq!(got.as_deref(), Ok(expected), "{limits} {of_pod} {resource}");
+        };
+        let none = || json::json!({});
+        check(json::json!({"cpu": "2"}), json::json!({"cpu": "3"}), "limits.cpu", "2");
+        check(none(), json::json!({"cpu": "3"}), "limits.cpu", "3");
+        check(none(), json::json!({"memory": "3"}), "limits.cpu", "4");
+        check(json::json!({"cpu": "0"}), json::json!({"cpu": "0"}), "limits.cpu", "4");
+        check(none(), json::json!({"memory": "3"}), "requests.memory", "0");
     }
 }

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use k8s_openapi::api::core::v1::{Container, Pod, Service};
+use k8s_openapi::api::core::v1::{Container, FileKeySelector, Pod, Service};
 
 use crate::{
-    pod::spec::downward::{self, Facts},
+    pod::spec::{
+        downward::{self, Facts},
+        env_file,
+    },
     volumes::sources::Data,
 };
 
@@ -17,6 +20,9 @@ pub struct Given {
     pub secrets: BTreeMap<String, Data>,
     pub services: BTreeMap<String, String>,
     pub facts: Facts,
+    /// The content of files in volumes, by volume and path, as far as they can be read; none where variables do not come
+    /// from files.
+    pub files: Option<BTreeMap<(String, String), Vec<u8>>>,
 }
 
 /// The most that the kernel passes to a program in one string, its end included (MAX_ARG_STRLEN).
@@ -118,6 +124,8 @@ pub fn render(pod: &Pod, container: &Container, given: &Given) -> Result<Vec<(St
                     key(pod, "ConfigMap", &given.config_maps, &r.name, &r.key, r.optional)?
                 } else if let Some(r) = &from.secret_key_ref {
                     key(pod, "Secret", &given.secrets, &r.name, &r.key, r.optional)?
+                } else if let Some(r) = &from.file_key_ref {
+                    in_file(r, given)?
                 } else {
                     None
                 }
@@ -155,6 +163,26 @@ fn key(
             let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
             Err(format!("couldn't find key {key} in {kind} {namespace}/{name}"))
         }
+    }
+}
+
+/// A variable from a file; `Ok(None)` when it may be missing and is.
+fn in_file(wanted: &FileKeySelector, given: &Given) -> Result<Option<String>, String> {
+    let Some(files) = &given.files else { return Ok(Some(String::new())) };
+    let optional = wanted.optional == Some(true);
+    let value = match files.get(&(wanted.volume_name.clone(), wanted.path.clone())) {
+        Some(content) => env_file::value(&text(content), &wanted.key).map_err(|why| {
+            tracing::warn!(file = wanted.path, why, "a file of variables cannot be read");
+            "couldn't parse env file".to_owned()
+        })?,
+        None if optional => String::new(),
+        None => return Err("couldn't parse env file".to_owned()),
+    };
+    match value.len() {
+        0 if optional => Ok(None),
+        0 => Err(format!("environment variable key {:?} not found in file", wanted.key)),
+        long if long > env_file::LONGEST_VALUE => Err("environment variable value exceeds max length".to_owned()),
+        _ => Ok(Some(value)),
     }
 }
 
@@ -292,6 +320,37 @@ mod tests {
     }
 
     #[test]
+    fn variables_come_from_files() {
+        let check =
+            |optional: bool, key: &str, files: Option<&[(&str, &str)]>, expected: Result<Option<&str>, &str>| {
+                let from = json::json!({"volumeName": "v", "path": "e", "key": key, "optional": optional});
+                let env = json::json!([{"name": "X", "valueFrom": {"fileKeyRef": from}}]);
+                let desired =
+                    crate::pod::fixture::pod_of(json::json!({"spec": {"containers": [{"name": "c", "env": env}]}}));
+                let file = |(path, content): &(&str, &str)| {
+                    (("v".to_owned(), (*path).to_owned()), content.as_bytes().to_vec())
+                };
+                let files = files.map(|files| files.iter().map(file).collect());
+                let got = render(&desired.pod, &desired.spec().containers[0], &Given { files, ..Given::default() });
+                let expected =
+                    expected.map(|value| value.map(|value| ("X".to_owned(), value.to_owned())).into_iter().collect());
+                assert_eq!(got, expected.map_err(str::to_owned), "{optional} {key}");
+            };
+        let long = format!("A='{}'", "x".repeat(40_000));
+        let files: &[(&str, &str)] = &[("e", "A='1'\nB=2\n")];
+        check(false, "A", Some(files), Ok(Some("1")));
+        check(false, "A", Some(&[("e", "B='1'")]), Err("environment variable key \"A\" not found in file"));
+        check(true, "A", Some(&[("e", "B='1'")]), Ok(None));
+        check(false, "B", Some(files), Err("couldn't parse env file"));
+        check(true, "B", Some(files), Err("couldn't parse env file"));
+        check(false, "A", Some(&[("f", "A='1'")]), Err("couldn't parse env file"));
+        check(true, "A", Some(&[]), Ok(None));
+        check(false, "A", Some(&[("e", &long)]), Err("environment variable value exceeds max length"));
+        // A feature that is off leaves the variable empty.
+        check(false, "A", None, Ok(Some("")));
+    }
+
+    #[test]
     fn a_variable_set_again_takes_the_place_of_the_first() {
         let env =
             json::json!([{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)"}, {"name": "A", "value": "$(A)2"}]);
@@ -342,6 +401,7 @@ mod tests {
             secrets: [("s".to_owned(), data("k", "K"))].into(),
             services: [("SVC".to_owned(), "s".to_owned())].into(),
             facts: Facts { pod_ips: vec!["10.0.0.9".into()], ..Default::default() },
+            files: None,
         };
         let got = render(&desired.pod, &desired.spec().containers[0], &given).unwrap();
         let text: Vec<String> = got.iter().map(|(k, v)| format!("{k}={v}")).collect();

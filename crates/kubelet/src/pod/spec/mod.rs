@@ -3,6 +3,7 @@
 
 pub mod downward;
 pub mod env;
+pub mod env_file;
 pub mod hardening;
 pub mod linux;
 pub mod mounts;
