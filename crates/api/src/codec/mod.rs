@@ -9,3 +9,4 @@ pub mod encode;
 pub mod go;
 pub mod problem;
 pub mod protobuf;
+mod syntax;

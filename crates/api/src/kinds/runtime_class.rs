@@ -10,6 +10,7 @@ use crate::validation::names;
 use crate::validation::object_meta::invalid;
 
 pub const RUNTIME_CLASS: Kind<RuntimeClass> = Kind {
+    create_on_update: true,
     unconditional_update: false,
     validate: Some(|class| {
         let handler = &class.handler;

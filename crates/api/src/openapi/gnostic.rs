@@ -107,6 +107,7 @@ fn parameter(m: &mut Writer, parameter: &Value) {
             m.message(alternative, |m| {
                 m.flag(1, parameter.get("required"));
                 m.text(2, parameter.get("in"));
+                m.text(3, parameter.get("description"));
                 m.text(4, parameter.get("name"));
                 m.text(ty, parameter.get("type"));
                 m.flag(unique, parameter.get("uniqueItems"));

@@ -15,6 +15,7 @@ use crate::kind::Definition;
 
 mod built_in;
 mod gnostic;
+mod parameters;
 mod paths;
 mod schemas;
 
@@ -206,6 +207,25 @@ mod tests {
     }
 
     #[test]
+    fn parameters_and_lists_are_described_in_both_versions() {
+        for document in [core(), v2(built_in().all())] {
+            for (path, item) in document["paths"].as_object().into_iter().flatten() {
+                let operations = item.as_object().into_iter().flatten().map(|(_, operation)| &operation["parameters"]);
+                let parameters = operations.chain([&item["parameters"]]).filter_map(Value::as_array).flatten();
+                for parameter in parameters.filter(|parameter| parameter["in"] != "body") {
+                    assert!(parameter["description"].is_string(), "{path}: {parameter}");
+                }
+            }
+        }
+        let document = v2(built_in().all());
+        let list = at(&document, &["definitions", "io.k8s.api.core.v1.ServiceList"]);
+        assert_eq!(list["description"], "ServiceList is a list of Service");
+        for name in ["apiVersion", "items", "kind", "metadata"] {
+            assert!(at(list, &["properties", name])["description"].is_string(), "{name}");
+        }
+    }
+
+    #[test]
     fn custom_kinds_get_what_all_objects_have() {
         let map = built_in().find("", "v1", "configmaps").expect("built in");
         let own = json!({ "type": "object", "properties": { "spec": { "type": "object", "properties": {
@@ -224,11 +244,17 @@ mod tests {
         let schemas = &document["components"]["schemas"];
         let properties = &schemas["com.example.v1.Widget"]["properties"];
         let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-        assert_eq!(properties["metadata"]["$ref"], meta);
+        assert_eq!(properties["metadata"]["allOf"][0]["$ref"], meta);
+        for name in ["apiVersion", "kind", "metadata"] {
+            assert!(properties[name]["description"].as_str().is_some_and(|text| text.len() > 20), "{name}");
+        }
         assert_eq!(at(properties, &["spec", "properties", "size", "description"]), "How large it is.");
         let list = &schemas["com.example.v1.WidgetList"];
         assert_eq!(list["x-kubernetes-group-version-kind"][0]["kind"], "WidgetList");
         assert_eq!(at(list, &["properties", "items", "items"])["$ref"], "#/components/schemas/com.example.v1.Widget");
+        assert_eq!(list["description"], "WidgetList is a list of Widget");
+        let items = at(list, &["properties", "items", "description"]).as_str().unwrap_or_default();
+        assert!(items.starts_with("List of widgets. More info: https://"), "{items}");
         let path = at(&document, &["paths", "/apis/example.com/v1/namespaces/{namespace}/widgets", "post"]);
         assert_eq!(path["operationId"], "createExampleComV1NamespacedWidget");
     }

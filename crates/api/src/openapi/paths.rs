@@ -3,7 +3,9 @@
 use json::{Map, Value, json};
 
 use super::{
-    Dialect, root,
+    Dialect,
+    parameters::{parameter, purpose, query},
+    root,
     schemas::{META, Schemas, gvk},
 };
 use crate::{kind::Definition, write::patch::Kind};
@@ -85,12 +87,14 @@ impl Route<'_> {
         let mut parameters = Vec::new();
         let one = verbs.iter().any(|(verb, _)| *verb == "get");
         if one {
-            parameters.push(parameter(schemas.dialect, "path", "name", "string"));
+            let text = format!("name of the {}", self.definition.kind);
+            parameters.push(parameter(schemas.dialect, "path", "name", "string", &text));
         }
         if self.definition.namespaced() && !self.all_namespaces {
-            parameters.push(parameter(schemas.dialect, "path", "namespace", "string"));
+            let text = "object name and auth scope, such as for teams and projects";
+            parameters.push(parameter(schemas.dialect, "path", "namespace", "string", text));
         }
-        parameters.push(parameter(schemas.dialect, "query", "pretty", "string"));
+        parameters.push(parameter(schemas.dialect, "query", "pretty", "string", purpose("pretty")));
         item.insert("parameters", parameters.into());
         Some(Value::Object(item))
     }
@@ -129,7 +133,7 @@ impl Route<'_> {
             .collect();
         responses.insert("401", json!({ "description": "Unauthorized" }));
         let mut parameters: Vec<Value> =
-            query(verb).iter().map(|(name, ty)| parameter(dialect, "query", name, ty)).collect();
+            query(verb).iter().map(|(name, ty)| parameter(dialect, "query", name, ty, purpose(name))).collect();
         let (group, version, kind) = self.sub.as_ref().and_then(|s| s.object).unwrap_or((
             &definition.group,
             &definition.version,
@@ -243,62 +247,6 @@ fn produces(definition: &Definition, verb: &str) -> Vec<&'static str> {
         types.extend(["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"]);
     }
     types
-}
-
-fn query(verb: &str) -> &'static [(&'static str, &'static str)] {
-    const WRITE: &[(&str, &str)] = &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string")];
-    match verb {
-        "create" | "update" => WRITE,
-        "patch" => {
-            &[("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")]
-        }
-        "delete" => &[
-            ("dryRun", "string"),
-            ("gracePeriodSeconds", "integer"),
-            ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
-            ("orphanDependents", "boolean"),
-            ("propagationPolicy", "string"),
-        ],
-        "list" => &[
-            ("allowWatchBookmarks", "boolean"),
-            ("continue", "string"),
-            ("fieldSelector", "string"),
-            ("labelSelector", "string"),
-            ("limit", "integer"),
-            ("resourceVersion", "string"),
-            ("resourceVersionMatch", "string"),
-            ("sendInitialEvents", "boolean"),
-            ("timeoutSeconds", "integer"),
-            ("watch", "boolean"),
-        ],
-        "deletecollection" => &[
-            ("continue", "string"),
-            ("dryRun", "string"),
-            ("fieldSelector", "string"),
-            ("gracePeriodSeconds", "integer"),
-            ("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"),
-            ("labelSelector", "string"),
-            ("limit", "integer"),
-            ("orphanDependents", "boolean"),
-            ("propagationPolicy", "string"),
-            ("resourceVersion", "string"),
-            ("resourceVersionMatch", "string"),
-            ("sendInitialEvents", "boolean"),
-            ("timeoutSeconds", "integer"),
-        ],
-        _ => &[],
-    }
-}
-
-fn parameter(dialect: Dialect, place: &str, name: &str, ty: &str) -> Value {
-    let mut parameter = match dialect {
-        Dialect::V3 => json!({ "in": place, "name": name, "schema": { "type": ty, "uniqueItems": true } }),
-        Dialect::V2 => json!({ "in": place, "name": name, "type": ty, "uniqueItems": true }),
-    };
-    if place == "path" {
-        parameter["required"] = true.into();
-    }
-    parameter
 }
 
 fn response(dialect: Dialect, types: &[&str], status: &str, schema: &Value) -> Value {

@@ -18,6 +18,15 @@ pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
+const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+
+/// The name of a list, of the kind that is in it, and its name in paths.
+struct Listed {
+    list: String,
+    item: String,
+    plural: String,
+}
+
 pub(super) struct Schemas {
     pub dialect: Dialect,
     texts: Texts,
@@ -25,6 +34,8 @@ pub(super) struct Schemas {
     custom: Map,
     /// Group, version and kind of the schemas that are whole objects.
     kinds: BTreeMap<String, Vec<Value>>,
+    /// The schemas that are lists of objects.
+    lists: BTreeMap<String, Listed>,
     done: Map,
     wanted: Vec<String>,
 }
@@ -33,13 +44,17 @@ impl Schemas {
     pub fn new(dialect: Dialect, definitions: &[&Arc<Definition>]) -> Self {
         let mut custom = Map::new();
         let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let mut lists = BTreeMap::new();
         for definition in definitions {
             custom.extend(definition.open_api.iter().map(|own| (definition.schema.clone(), (own.read)())));
             let Definition { group, version, kind, list_kind, schema, .. } = &***definition;
             kinds.entry(schema.clone()).or_default().push(gvk(group, version, kind));
             kinds.entry(format!("{schema}List")).or_default().push(gvk(group, version, list_kind));
+            let listed =
+                Listed { list: list_kind.to_string(), item: kind.to_string(), plural: definition.plural.to_string() };
+            lists.insert(format!("{schema}List"), listed);
         }
-        Schemas { dialect, texts: Texts::new(), custom, kinds, done: Map::new(), wanted: Vec::new() }
+        Schemas { dialect, texts: Texts::new(), custom, kinds, lists, done: Map::new(), wanted: Vec::new() }
     }
 
     /// A reference to a schema, which becomes part of the document.
@@ -63,6 +78,9 @@ impl Schemas {
     pub fn finish(mut self) -> Map {
         while let Some(name) = self.wanted.pop() {
             let mut schema = self.build(&name);
+            if let Some(listed) = self.lists.remove(&name) {
+                self.describe_list(&mut schema, &listed);
+            }
             if let (Some(kinds), Some(map)) = (self.kinds.get(&name), schema.as_object_mut()) {
                 map.insert("x-kubernetes-group-version-kind", Value::Array(kinds.clone()));
             }
@@ -104,7 +122,40 @@ impl Schemas {
             properties.insert("apiVersion", json!({ "type": "string" }));
             properties.insert("kind", json!({ "type": "string" }));
             properties.insert("metadata", metadata);
+            self.describe_common(properties, &["apiVersion", "kind", "metadata"]);
         }
+    }
+
+    /// The texts of what all objects have are those of one that has nothing else.
+    fn describe_common(&self, properties: &mut Map, names: &[&str]) {
+        let texts = self.texts.of("io.k8s.api.core.v1.Namespace").unwrap_or_default();
+        for name in names {
+            if let Some(text) = texts.property(name).and_then(|property| property.description.as_deref()) {
+                self.describe(properties.get_mut(name), text);
+            }
+        }
+    }
+
+    fn describe_list(&self, schema: &mut Value, of: &Listed) {
+        let Some(list) = schema.as_object_mut() else { return };
+        list.insert("description", format!("{} is a list of {}", of.list, of.item).into());
+        let Some(properties) = list.get_mut("properties").and_then(Value::as_object_mut) else { return };
+        self.describe_common(properties, &["apiVersion", "kind"]);
+        let items = format!("List of {}. More info: {CONVENTIONS}", of.plural);
+        self.describe(properties.get_mut("items"), &items);
+        self.describe(
+            properties.get_mut("metadata"),
+            &format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds"),
+        );
+    }
+
+    /// Nothing may stand beside a reference in version 3.
+    fn describe(&self, schema: Option<&mut Value>, text: &str) {
+        let Some(schema) = schema else { return };
+        if self.dialect == Dialect::V3 && schema.get("$ref").is_some() {
+            *schema = json!({ "allOf": [schema.take()] });
+        }
+        schema["description"] = text.into();
     }
 
     /// A type with a form of its own.

@@ -41,8 +41,10 @@ pub struct Request {
 
 /// Reads the body of an apply request (YAML or JSON) and checks it against the schema.
 pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Result<Request, StatusError> {
-    let (config, duplicates) =
-        decode::raw(bytes, Format::Yaml).map_err(|problem| problem.about("error decoding YAML"))?;
+    const STEP: &str = "error converting YAML to JSON";
+    let (config, mut duplicates) =
+        decode::raw(bytes, Format::Yaml).map_err(|problem| problem.about(&format!("error decoding YAML: {STEP}")))?;
+    duplicates.iter_mut().for_each(|fault| fault.insert_str(0, &format!("{STEP}: ")));
     let found = config.get("apiVersion").and_then(Value::as_str).unwrap_or("");
     let wanted = gvk.api_version();
     if found != wanted {
@@ -420,6 +422,23 @@ mod tests {
 
     fn container(name: &str, image: &str) -> Value {
         json!({"template": {"spec": {"containers": [{"name": name, "image": image}]}}})
+    }
+
+    #[test]
+    fn keys_that_stand_twice_are_told_by_their_lines() {
+        let text =
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec:\n  paused: true\n  paused: false\n";
+        let fault =
+            "error converting YAML to JSON: yaml: unmarshal errors:\n  line 6: key \"paused\" already set in map";
+        let refused = read(ty(), GVK, text.as_bytes(), Validation::Strict).expect_err("refused");
+        assert_eq!((refused.code, refused.message), (400, format!("error strict decoding YAML: {fault}")));
+        let broken = read(ty(), GVK, b"a: b\nc: d: e\n", Validation::Ignore).expect_err("refused").message;
+        let why = "yaml: line 2: mapping values are not allowed in this context";
+        assert_eq!(broken, format!("error decoding YAML: error converting YAML to JSON: {why}"));
+        let read = |validation| read(ty(), GVK, text.as_bytes(), validation).expect("an object");
+        assert_eq!(read(Validation::Warn).warnings, [fault]);
+        let taken = read(Validation::Ignore);
+        assert!(taken.warnings.is_empty() && taken.config["spec"]["paused"] == false, "{taken:?}");
     }
 
     /// Lists of this length are merged, compared and told apart by lookup, or this takes hours. Of the conflicts an answer

@@ -1,6 +1,6 @@
 //! The schema of an object that a policy or a webhook changes, and the fields that are put right in it afterwards.
 
-use api::{Value, codec::decode::Gvk, kind::Definition, meta, schema::Type, write::entries};
+use api::{Value, kind::Definition, meta, schema::Type, write::entries};
 
 /// Gives the object its field managers back when those after the patch cannot be read.
 pub(super) fn restore_managers(object: &mut Value, before: &Value) -> Option<String> {
@@ -40,11 +40,6 @@ impl<'d> Shape<'d> {
 
     pub(super) fn ty(&self) -> &'d Type {
         self.known().unwrap_or(&Type::Any)
-    }
-
-    pub(super) fn gvk<'o>(&self, object: &'o Value) -> Gvk<'o> {
-        let (group, version, kind) = names(object);
-        Gvk { group, version, kind }
     }
 
     pub(super) fn default(&self, object: &mut Value, old: Option<&Value>) {

@@ -236,6 +236,11 @@ fn of_query(query: &str) -> Result<Value, StatusError> {
     Ok(object)
 }
 
+/// `includeObject` of a Table.
+pub fn include_object(query: &str) -> String {
+    query_pairs(query).find(|(key, _)| key == "includeObject").map(|(_, value)| value).unwrap_or_default()
+}
+
 /// How a list's resourceVersion is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {

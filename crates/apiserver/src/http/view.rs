@@ -8,6 +8,7 @@ use api::{
     kind::Definition,
     schema::{self, Type},
     status::StatusError,
+    validation::field::{FieldError, Path},
 };
 use http::HeaderMap;
 use json::json;
@@ -35,12 +36,13 @@ pub enum Include {
 }
 
 impl Include {
-    fn parse(text: &str) -> Self {
-        match text {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
             "None" => Include::None,
+            "" | "Metadata" => Include::Metadata,
             "Object" => Include::Object,
-            _ => Include::Metadata,
-        }
+            _ => return None,
+        })
     }
 }
 
@@ -78,7 +80,13 @@ impl View {
             let taken = known.iter().filter(|encoding| clause.takes(encoding.media_type()));
             taken.copied().find_map(|encoding| Self::read(encoding, clause, include, of))
         };
-        clauses.iter().find_map(read).ok_or_else(|| not_acceptable(known, false))
+        let view = clauses.iter().find_map(read).ok_or_else(|| not_acceptable(known, false))?;
+        if matches!(view.form, Form::Table(_)) && Include::parse(include).is_none() {
+            let known = "must be 'Metadata', 'Object', 'None', or empty";
+            let error = FieldError::invalid(&Path::new("includeObject"), include, known);
+            return Err(StatusError::bad_request(format!("Unable to convert to Table as requested: {error}")));
+        }
+        Ok(view)
     }
 
     /// The view that the `Accept` header of a watch asks for: only some encodings can be streamed.
@@ -113,7 +121,7 @@ impl View {
                 return of.is_none_or(|d| !binary || has(d)).then_some(View { encoding, ..View::OBJECT });
             }
             (Some("meta.k8s.io"), Some("v1" | "v1beta1"), Some(kind), Some(_)) => match kind {
-                "Table" if !binary => Form::Table(Include::parse(include)),
+                "Table" if !binary => Form::Table(Include::parse(include).unwrap_or_default()),
                 "PartialObjectMetadata" | "PartialObjectMetadataList" => Form::Metadata,
                 _ => return None,
             },

@@ -23,13 +23,11 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     if kind == Kind::Apply {
         return apply(request, &body, options).await;
     }
-    let definition = request.definition.clone();
-    let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let patch = Patch::read(kind, &body)?;
     let ty = &request.definition.ty;
     let change = |old: &Value| {
         spans::event("About to apply patch");
-        let patched = patch.apply(ty, gvk, old, options.validation)?;
+        let patched = patch.apply(ty, old, options.validation)?;
         let mut value = patched.value;
         request.check_names(&mut value)?;
         Ok((value, patched.warnings))

@@ -17,7 +17,7 @@ use crate::{
     call::Call,
     http::{
         body::Response,
-        respond,
+        options, respond,
         view::{self, View},
     },
     storage::object_store::ObjectStore,
@@ -51,7 +51,8 @@ impl Request {
     }
 
     pub fn view(&self) -> Result<View, StatusError> {
-        View::negotiate(self.call.state.encodings, &self.call.headers, "", Some(&self.definition))
+        let include = options::include_object(self.query());
+        View::negotiate(self.call.state.encodings, &self.call.headers, &include, Some(&self.definition))
     }
 
     pub async fn body(&mut self) -> Result<Bytes, StatusError> {

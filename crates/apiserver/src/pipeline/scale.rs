@@ -56,7 +56,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
             let patch = Patch::read(kind, &body)?;
             let change = |old: &Value| {
                 let seen = of(&definition, scale, old)?;
-                let wanted = patch.apply(ty, SCALE, &seen, options.validation)?;
+                let wanted = patch.apply(ty, &seen, options.validation)?;
                 Ok((with_replicas(scale, old, &wanted.value)?, wanted.warnings))
             };
             request.change(&options, true, change).await?

@@ -10,7 +10,7 @@ use api::validation::field::{FieldError, Path};
 use json::{Map, json};
 
 use super::object::{admitted, body, created, same_namespace, text};
-use crate::auth::authn::Authentication;
+use crate::auth::authn::{Authentication, UNKNOWN_TOKEN};
 use crate::auth::{Attributes, Selected, User, Verdict};
 use crate::{call::Call, http::body::Response};
 
@@ -48,7 +48,7 @@ pub async fn token(mut call: Call, authentication: Arc<Authentication>) -> Resul
             let user = User::clone(&identity.user).authenticated();
             json!({"authenticated": true, "user": user.info(), "audiences": identity.audiences})
         }
-        Ok(None) => json!({"user": {}}),
+        Ok(None) => json!({"user": {}, "error": UNKNOWN_TOKEN}),
         Err(why) => json!({"user": {}, "error": why}),
     };
     Ok(created(&review))

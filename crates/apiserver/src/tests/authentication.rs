@@ -52,6 +52,9 @@ async fn issuers_are_believed_as_the_file_says_now() {
     let review = json!({"spec": {"token": token, "audiences": ["https://us"]}});
     let review = talk.ok("+root", "POST /apis/authentication.k8s.io/v1/tokenreviews", review).await;
     assert_eq!(review["status"]["user"]["groups"], json!(["system:authenticated"]));
+    let nobodys = json!({"spec": {"token": "nobodys"}});
+    let review = talk.ok("+root", "POST /apis/authentication.k8s.io/v1/tokenreviews", nobodys).await;
+    assert_eq!(review["status"], json!({"user": {}, "error": "invalid bearer token"}));
     // Users who are remembered by their tokens go with the configuration.
     std::fs::write(&file, config(&idp, "b:", ", anonymous: {enabled: true, conditions: [{path: /livez}]}")).unwrap();
     while who(&talk, &token).await == "a:jane" {

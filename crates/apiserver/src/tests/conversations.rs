@@ -407,6 +407,18 @@ async fn views_are_negotiated() {
         (json!("Table"), json!("x"), json!("PartialObjectMetadata"))
     );
     assert_eq!(table.at("/columnDefinitions/0/name"), "Name");
+    for path in [PODS.to_owned(), format!("{PODS}/x")] {
+        for (include, kind) in
+            [("Object", json!("Pod")), ("Metadata", json!("PartialObjectMetadata")), ("None", json!(null))]
+        {
+            let table = c.say(&format!("GET {path}?includeObject={include}\n{accept}"), "").await;
+            assert_eq!(table.at("/rows/0/object/kind"), kind, "{path} {include}");
+        }
+        let refused = c.say(&format!("GET {path}?includeObject=All\n{accept}"), "").await;
+        let why = "includeObject: Invalid value: \"All\": must be 'Metadata', 'Object', 'None', or empty";
+        let message = format!("Unable to convert to Table as requested: {why}");
+        assert_eq!((refused.code, refused.message()), (400, message), "{path}");
+    }
     let metadata =
         c.say(&format!("GET {PODS}/x\naccept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"), "").await;
     assert_eq!(

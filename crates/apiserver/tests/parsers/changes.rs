@@ -56,7 +56,7 @@ fn patches(name: &str, kind: Kind, seeds: &[&str], check: impl Fn(&dyn Fn(Value)
             Ok(patch) => patch,
             Err(error) => return error.message,
         };
-        let apply = |to: Value| patch.apply(&definition.ty, kinds::gvk(&definition), &to, Validation::Warn);
+        let apply = |to: Value| patch.apply(&definition.ty, &to, Validation::Warn);
         match apply(pod.clone()) {
             Ok(patched) => {
                 check(&|to| apply(to).ok().map(|decoded| decoded.value), patched.value);

@@ -3,30 +3,40 @@
 
 use json::{Key, Map, Value};
 
-use super::normalise;
+use super::{Words, normalise_in};
 use crate::schema::Type;
 
 /// The objects whose fields are looked at one by one. They are structs in every kind: however few of their fields are
 /// there, the schema makes the same of each of them.
 const STRUCTS: &[&str] = &["metadata", "spec", "status"];
 
-/// The result of [`normalise`] for a value, by way of the value before: `before` is in its normal form.
+/// The result of [`super::normalise`] for a value, by way of the value before: `before` is in its normal form.
 pub fn normalise_changed(ty: &Type, value: Value, before: &Value) -> Result<(Value, Vec<String>), String> {
+    normalise_changed_in(Words::Json, ty, value, before)
+}
+
+/// The same, with a wrong type refused in these words.
+pub fn normalise_changed_in(
+    words: Words,
+    ty: &Type,
+    value: Value,
+    before: &Value,
+) -> Result<(Value, Vec<String>), String> {
     if !cfg!(debug_assertions) {
-        return where_changed(ty, value, before);
+        return where_changed(words, ty, value, before);
     }
-    let whole = normalise(ty, value.clone());
-    let parts = where_changed(ty, value, before);
-    let normal = normalise(ty, before.clone()).is_ok_and(|(normal, _)| normal == *before);
+    let whole = normalise_in(words, ty, value.clone());
+    let parts = where_changed(words, ty, value, before);
+    let normal = normalise_in(words, ty, before.clone()).is_ok_and(|(normal, _)| normal == *before);
     assert!(!normal || parts == whole, "in parts {parts:?}, as a whole {whole:?}");
     parts
 }
 
-fn where_changed(ty: &Type, value: Value, before: &Value) -> Result<(Value, Vec<String>), String> {
+fn where_changed(words: Words, ty: &Type, value: Value, before: &Value) -> Result<(Value, Vec<String>), String> {
     // A stored object of a custom kind may be older than its schema.
     let built_in = ty.object().is_some_and(|object| !object.custom);
-    let Some(before) = before.as_object().filter(|_| built_in) else { return normalise(ty, value) };
-    let Value::Object(mut value) = value else { return normalise(ty, value) };
+    let Some(before) = before.as_object().filter(|_| built_in) else { return normalise_in(words, ty, value) };
+    let Value::Object(mut value) = value else { return normalise_in(words, ty, value) };
     let mut same: Vec<(Key, Map)> = Vec::new();
     for name in STRUCTS {
         if let (Some(Value::Object(new)), Some(Value::Object(old))) = (value.get_mut(name), before.get(name)) {
@@ -34,7 +44,7 @@ fn where_changed(ty: &Type, value: Value, before: &Value) -> Result<(Value, Vec<
         }
     }
     let rest = take_same(&mut value, before);
-    let (mut normal, unknown) = normalise(ty, Value::Object(value))?;
+    let (mut normal, unknown) = normalise_in(words, ty, Value::Object(value))?;
     let Some(object) = normal.as_object_mut() else { return Ok((normal, unknown)) };
     for (name, fields) in same {
         if fields.is_empty() {
@@ -62,6 +72,7 @@ fn take_same(new: &mut Map, old: &Map) -> Map {
 mod tests {
     use json::json;
 
+    use super::super::normalise;
     use super::*;
 
     /// The outcome of a change of a Pod; that it is the same as a whole is asserted by the function itself.

@@ -5,18 +5,29 @@
 use json::{Map, Value};
 
 use crate::{
-    codec::{cbor, problem::Problem, protobuf},
+    codec::{bounds::TOO_DEEP, cbor, problem::Problem, protobuf, syntax},
     schema::{self, Object, Type, Zero},
     status::StatusError,
     validation::field::{FieldError, Path},
 };
 
 mod changed;
+mod converter;
+mod repeated;
 mod scalar;
 mod visit;
 
-pub use changed::normalise_changed;
+pub use changed::{normalise_changed, normalise_changed_in};
 pub(crate) use visit::Context;
+
+/// The part of Go's libraries in whose words a value of the wrong type is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Words {
+    /// The JSON decoder, through which most objects come.
+    Json,
+    /// The converter from free values to types, which strategic merge patches take.
+    Converter,
+}
 
 /// `fieldValidation` of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -139,11 +150,7 @@ pub fn options(kind: &str, bytes: &[u8], media_type: &str) -> Result<Value, Stat
     let mut context = Context::with_zeros(false);
     let value = read(ty, bytes, format, &mut context).map_err(|problem| match problem {
         Problem::TooLarge(why) => StatusError::too_large(why),
-        Problem::Syntax(why) => {
-            let why = in_gos_words(&why);
-            StatusError::bad_request(format!("couldn't get version/kind; json parse error: {why}"))
-        }
-        Problem::Type(why) => StatusError::bad_request(why),
+        Problem::Syntax(why) | Problem::Type(why) => StatusError::bad_request(why),
     })?;
     let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
     let (version, found) = (text("apiVersion"), text("kind"));
@@ -163,7 +170,10 @@ pub fn options(kind: &str, bytes: &[u8], media_type: &str) -> Result<Value, Stat
 /// The value of a body. A document that is null stands for an object without fields.
 fn read(ty: &Type, bytes: &[u8], format: Format, context: &mut Context) -> Result<Value, Problem> {
     let value = match format {
-        Format::Json => visit::from_json(ty, bytes, context)?,
+        Format::Json => from_json(ty, bytes, context).map_err(|problem| match problem {
+            Problem::Syntax(why) => Problem::Syntax(format!("couldn't get version/kind; json parse error: {why}")),
+            other => other,
+        })?,
         Format::Yaml => visit::from_yaml(ty, bytes, context)?,
         Format::Protobuf => {
             let schema = ty.object().map(|object| &*object.name).unwrap_or_default();
@@ -177,14 +187,21 @@ fn read(ty: &Type, bytes: &[u8], format: Format, context: &mut Context) -> Resul
     }
 }
 
+fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Problem> {
+    visit::from_json(ty, bytes, context).map_err(|problem| match problem {
+        Problem::Syntax(why) if why != TOO_DEEP => Problem::Syntax(syntax::in_gos_words(bytes, why)),
+        other => other,
+    })
+}
+
 /// The message about a body that is no object of the kind.
 fn unreadable(problem: Problem, gvk: Gvk<'_>, bytes: &[u8]) -> StatusError {
     match problem {
         Problem::TooLarge(why) => StatusError::too_large(why),
         Problem::Syntax(why) => StatusError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {} ({})",
+            "the object provided is unrecognized (must be of type {}): {} ({})",
             gvk.kind,
-            in_gos_words(&why),
+            why,
             summary(bytes)
         )),
         Problem::Type(why) => gvk.cannot_handle(&why),
@@ -214,11 +231,6 @@ pub fn cbor_as_json(
             Ok((value.to_string().into_bytes(), unknown.filter(|_| validation == Validation::Warn)))
         }
     }
-}
-
-/// The commonest complaint as Go's parser makes it.
-fn in_gos_words(why: &str) -> &str {
-    if why.starts_with("EOF while parsing") { "unexpected end of JSON input" } else { why }
 }
 
 /// The beginning of a body that is no object, for the client: text if it looks like JSON, hexadecimal otherwise.
@@ -274,7 +286,7 @@ fn check_type_meta(mut value: Value, gvk: Gvk<'_>) -> Result<Value, StatusError>
 pub fn raw(bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), Problem> {
     let mut context = Context::new(true);
     let value = match format {
-        Format::Json => visit::from_json(&Type::Any, bytes, &mut context),
+        Format::Json => from_json(&Type::Any, bytes, &mut context),
         Format::Yaml => visit::from_yaml(&Type::Any, bytes, &mut context),
         Format::Protobuf => Err(Problem::Syntax("a patch has no protobuf form".to_owned())),
     };
@@ -284,7 +296,11 @@ pub fn raw(bytes: &[u8], format: Format) -> Result<(Value, Vec<String>), Problem
 /// Runs a value (the result of a patch) through the schema: what [`decode`] does to bytes. The second part names unknown
 /// fields, which are dropped; a wrong type is an error.
 pub fn normalise(ty: &Type, value: Value) -> Result<(Value, Vec<String>), String> {
-    let mut context = Context::new(true);
+    normalise_in(Words::Json, ty, value)
+}
+
+fn normalise_in(words: Words, ty: &Type, value: Value) -> Result<(Value, Vec<String>), String> {
+    let mut context = Context::in_words(words);
     match visit::from_value(ty, value, &mut context) {
         Ok(value) => Ok((value, context.strict)),
         Err(Problem::Syntax(why) | Problem::Type(why) | Problem::TooLarge(why)) => Err(why),
@@ -371,6 +387,23 @@ mod tests {
         let words = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: ";
         assert_eq!(strict, format!("{words}{}", fields.join(", ")));
         assert_eq!(deployment(body, Validation::Ignore).map(|d| d.warnings), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_read_is_told_as_the_libraries_of_go_do() {
+        let ty = schema::of("io.k8s.api.apps.v1.Deployment").expect("known");
+        let told = |body: &str, media_type: &str| {
+            let refused = decode(ty, DEPLOYMENT, body.as_bytes(), media_type, Validation::Warn).expect_err("refused");
+            refused.message.replace("the object provided is unrecognized (must be of type Deployment): ", "")
+        };
+        let word = "couldn't get version/kind; json parse error: invalid character 'k' looking for beginning of value";
+        assert_eq!(told("kind: x", "application/json"), format!("{word} (6b696e643a2078)"));
+        let line = "yaml: line 2: mapping values are not allowed in this context";
+        assert_eq!(told("a: b\nc: d: e", "application/yaml"), format!("{line} (613a20620a633a20643a2065)"));
+        let twice = "{\"spec\": {\"paused\": true,\n\"paused\": false}}";
+        let decoded =
+            decode(ty, DEPLOYMENT, twice.as_bytes(), "application/yaml", Validation::Warn).expect("an object");
+        assert_eq!(decoded.warnings, ["yaml: unmarshal errors:\n  line 2: key \"paused\" already set in map"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use json::{Map, Number, Value};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::DuplicateKeyPolicy;
 
-use super::{fill, is_zero, scalar, zero};
+use super::{Words, converter, fill, is_zero, repeated, scalar, zero};
 use crate::codec::bounds::{self, DEPTH_MAX, OBJECT_WEIGHT, TOO_DEEP, WEIGHT_MAX, YAML_DEPTH_MAX};
 use crate::codec::problem::Problem;
 use crate::schema::{Object, Type, Zero};
@@ -36,13 +36,18 @@ pub(crate) struct Context {
     /// Whether zero values are dropped and filled in as Go would.
     zeros: bool,
     pub strict: Vec<String>,
+    words: Words,
     /// Unknown and duplicate fields found, with those that are named already.
     found: usize,
 }
 
 impl Context {
     pub fn new(collect: bool) -> Self {
-        Context { collect, zeros: true, strict: Vec::new(), found: 0 }
+        Context { collect, zeros: true, strict: Vec::new(), words: Words::Json, found: 0 }
+    }
+
+    pub fn in_words(words: Words) -> Self {
+        Context { words, ..Context::new(true) }
     }
 
     /// Leaves zero values as they are.
@@ -50,9 +55,9 @@ impl Context {
         Context { zeros: false, ..Context::new(collect) }
     }
 
-    fn duplicate_in_yaml(&mut self, error: &serde_saphyr::Error) {
+    fn repeated_in_yaml(&mut self, bytes: &[u8]) {
         if self.collect {
-            self.strict.push(format!("yaml: unmarshal errors: {error}"));
+            self.strict.extend(repeated::keys(bytes, yaml(DuplicateKeyPolicy::LastWins)));
         }
     }
 }
@@ -94,8 +99,13 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Go's complaint about a value of the wrong type.
-    fn mismatch<E: Error>(&mut self, found: &str, ty: &Type) -> E {
+    /// Go's complaint about a value of the wrong type, which its decoder calls `found`.
+    fn mismatch<E: Error>(&mut self, found: &str, value: &Value, ty: &Type) -> E {
+        if self.context.words == Words::Converter
+            && let Some(problem) = converter::complaint(value, ty)
+        {
+            return self.fail(problem);
+        }
         let mut path = String::new();
         let mut owner = None;
         for step in &self.path {
@@ -160,6 +170,8 @@ pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
     if bytes.trim_ascii_start().first() == Some(&b'{') {
         match from_json(ty, bytes, context) {
             Err(Problem::Syntax(_) | Problem::Type(_)) => {}
+            // Of keys that stand there twice, YAML tells in other words.
+            Ok(_) if context.strict.iter().any(|fault| fault.starts_with("duplicate ")) => {}
             done => return done,
         }
     }
@@ -170,10 +182,10 @@ pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
             // A document that can be read when the last of two equal keys wins was wrong in its duplicates only.
             match serde_saphyr::from_slice_with_options(bytes, yaml(DuplicateKeyPolicy::LastWins)) {
                 Ok(value) => {
-                    context.duplicate_in_yaml(&error);
+                    context.repeated_in_yaml(bytes);
                     value
                 }
-                Err(_) => return Err(Problem::Syntax(format!("error converting YAML to JSON: yaml: {error}"))),
+                Err(_) => return Err(Problem::Syntax(broken(&error))),
             }
         }
     };
@@ -196,6 +208,14 @@ fn walk<'t, E: fmt::Display>(
         (Err(_), Some(problem)) => Err(problem),
         (Err(error), None) => Err(Problem::Syntax(error.to_string())),
     }
+}
+
+/// As Go's library tells of a document that cannot be read: with the line, and no piece of the document.
+fn broken(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    let Some(place) = error.location() else { return format!("yaml: {text}") };
+    let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
+    format!("yaml: line {}: {text}", place.line())
 }
 
 /// The library's own limits hold for the number of values, with those that anchors stand for.
@@ -222,7 +242,8 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_, '_> {
 
 impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
     fn wrong<E: Error>(self, found: &str, value: impl Into<Value>) -> Result<Option<Value>, E> {
-        if self.custom { Ok(Some(value.into())) } else { Err(self.walk.mismatch(found, self.ty)) }
+        let value = value.into();
+        if self.custom { Ok(Some(value)) } else { Err(self.walk.mismatch(found, &value, self.ty)) }
     }
 
     fn number<E: Error>(self, number: Number) -> Result<Option<Value>, E> {
@@ -406,7 +427,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
             Type::List(list) => self.items(&list.items, access),
             Type::Any => self.items(&Type::Any, access),
             _ if self.custom => self.items(&Type::Any, access),
-            _ => Err(self.walk.mismatch("array", self.ty)),
+            _ => Err(self.walk.mismatch("array", &Value::Array(Vec::new()), self.ty)),
         }
     }
 
@@ -416,7 +437,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
             Type::Map(map) => self.entries(&map.values, access),
             Type::Any | Type::Raw => self.entries(&Type::Any, access),
             _ if self.custom => self.entries(&Type::Any, access),
-            _ => Err(self.walk.mismatch("object", self.ty)),
+            _ => Err(self.walk.mismatch("object", &Value::Object(Map::new()), self.ty)),
         }
     }
 }

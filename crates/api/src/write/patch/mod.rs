@@ -4,7 +4,10 @@
 use ::json::Value;
 
 use crate::{
-    codec::decode::{self, Decoded, Format, Gvk, Validation},
+    codec::{
+        decode::{self, Decoded, Format, Validation, Words},
+        problem::Problem,
+    },
     schema::Type,
     status::StatusError,
     validation::field::{FieldError, Path},
@@ -13,6 +16,7 @@ use crate::{
 pub mod configuration;
 pub mod json;
 pub mod merge;
+mod printed;
 pub mod strategic;
 
 /// The patch format of a request, by its `Content-Type`.
@@ -61,14 +65,23 @@ pub struct Patch {
 impl Patch {
     /// Reads the body of a JSON, merge or strategic merge patch.
     pub fn read(kind: Kind, bytes: &[u8]) -> Result<Patch, StatusError> {
-        let (body, duplicates) =
-            decode::raw(bytes, Format::Json).map_err(|problem| problem.about("error decoding patch"))?;
-        let shaped = if kind == Kind::Json { body.is_array() } else { body.is_object() };
-        if !shaped {
-            let found = if body.is_array() { "array" } else { "object" };
-            let wanted = if kind == Kind::Json { "jsonpatch.Patch" } else { "map[string]interface {}" };
-            let why = format!("json: cannot unmarshal {found} into Go value of type {wanted}");
-            return Err(StatusError::bad_request(format!("error decoding patch: {why}")));
+        let told = |why: String| match kind {
+            Kind::Strategic => StatusError::bad_request(why),
+            _ => StatusError::bad_request(format!("error decoding patch: {why}")),
+        };
+        let (body, mut duplicates) = decode::raw(bytes, Format::Json).map_err(|problem| match problem {
+            Problem::TooLarge(why) => StatusError::too_large(why),
+            Problem::Syntax(why) | Problem::Type(why) => told(why),
+        })?;
+        if kind == Kind::Json {
+            let unknown = json::read(&body).map_err(told)?;
+            duplicates.extend(unknown);
+            duplicates.iter_mut().for_each(|fault| fault.insert_str(0, "json patch "));
+        } else if !body.is_object() {
+            let found = go_kind(&body);
+            return Err(told(format!(
+                "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+            )));
         }
         Ok(Patch { kind, body, duplicates })
     }
@@ -84,38 +97,68 @@ impl Patch {
     }
 
     /// The object after the patch, run through the schema. `current` is the object as the client sees it.
-    pub fn apply(
-        &self,
-        ty: &Type,
-        gvk: Gvk<'_>,
-        current: &Value,
-        validation: Validation,
-    ) -> Result<Decoded, StatusError> {
-        let patched = match self.kind {
-            Kind::Json => json::apply(current.clone(), &self.body)?,
-            Kind::Merge => merge::apply(current.clone(), &self.body),
-            Kind::Strategic => strategic::apply(ty, current.clone(), &self.body)?,
-            Kind::Apply => return Err(StatusError::internal("an apply patch is not a merge patch")),
-        };
-        let (value, unknown) =
-            decode::normalise_changed(ty, patched, current).map_err(|why| self.invalid(gvk, &why))?;
+    pub fn apply(&self, ty: &Type, current: &Value, validation: Validation) -> Result<Decoded, StatusError> {
+        self.result(ty, current, validation).map_err(|unfit| match unfit {
+            Unfit::Refused(error) => error,
+            Unfit::Undecodable(why) => self.invalid(ty, current, &why),
+        })
+    }
+
+    /// The same for callers who have words of their own for a result that is no such object.
+    pub fn result(&self, ty: &Type, current: &Value, validation: Validation) -> Result<Decoded, Unfit> {
+        let patched = self.patched(ty, current).map_err(Unfit::Refused)?;
+        let words = if self.kind == Kind::Strategic { Words::Converter } else { Words::Json };
+        let (value, unknown) = decode::normalise_changed_in(words, ty, patched, current).map_err(Unfit::Undecodable)?;
         let mut warnings = Vec::new();
         if validation != Validation::Ignore {
             warnings = self.duplicates.clone();
             warnings.extend(unknown);
         }
         if validation == Validation::Strict && !warnings.is_empty() {
-            return Err(self.invalid(gvk, &decode::strict_error(&warnings)));
+            return Err(Unfit::Undecodable(decode::strict_error(&warnings)));
         }
         Ok(Decoded { value, warnings })
     }
 
-    /// A patch whose result is no such object.
-    fn invalid(&self, gvk: Gvk<'_>, why: &str) -> StatusError {
-        if self.kind != Kind::Strategic {
-            return gvk.cannot_handle(why);
+    fn patched(&self, ty: &Type, current: &Value) -> Result<Value, StatusError> {
+        match self.kind {
+            Kind::Json => json::apply(current.clone(), &self.body),
+            Kind::Merge => Ok(merge::apply(current.clone(), &self.body)),
+            Kind::Strategic => strategic::apply(ty, current.clone(), &self.body),
+            Kind::Apply => Err(StatusError::internal("an apply patch is not a merge patch")),
         }
-        let error = FieldError::invalid(&Path::new("patch"), self.body.to_string(), why);
-        StatusError::invalid("", "", "", &[error])
+    }
+
+    /// A patch whose result is no such object. It shows the result, a strategic merge patch itself.
+    fn invalid(&self, ty: &Type, current: &Value, why: &str) -> StatusError {
+        let shown = match self.kind {
+            Kind::Strategic => printed::map(&self.body),
+            _ => self.patched(ty, current).unwrap_or_default().to_string(),
+        };
+        StatusError::invalid("", "", "", &[FieldError::invalid(&Path::new("patch"), shown, why)])
     }
 }
+
+/// Why a patch has no result.
+#[derive(Debug)]
+pub enum Unfit {
+    /// It cannot be carried out.
+    Refused(StatusError),
+    /// The result is no object of the type.
+    Undecodable(String),
+}
+
+/// The sort of a value as Go's JSON decoder calls it.
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests;

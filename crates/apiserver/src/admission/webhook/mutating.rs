@@ -7,7 +7,7 @@ use api::{
     codec::decode::Validation,
     kind::Definition,
     status::StatusError,
-    write::patch::{Kind, Patch},
+    write::patch::{Kind, Patch, Unfit},
 };
 
 use super::super::{
@@ -88,7 +88,7 @@ async fn one(
     }
     let before = &input.object;
     let shape = Shape::of(definition, before);
-    let patched = patch.apply(shape.ty(), shape.gvk(before), before, Validation::Ignore).map_err(inapplicable)?;
+    let patched = patch.result(shape.ty(), before, Validation::Ignore).map_err(inapplicable)?;
     let mut object = patched.value;
     if (&object["apiVersion"], &object["kind"]) != (&before["apiVersion"], &before["kind"]) {
         return Err(impossible(format!(
@@ -114,7 +114,11 @@ fn impossible(why: String) -> Failure {
 }
 
 /// A patch that does not fit the object, in the words of its first cause.
-fn inapplicable(error: StatusError) -> Failure {
+fn inapplicable(unfit: Unfit) -> Failure {
+    let error = match unfit {
+        Unfit::Refused(error) => error,
+        Unfit::Undecodable(why) => return impossible(why),
+    };
     let cause = error.details.and_then(|details| details.causes?.into_iter().next()?.message);
     impossible(cause.unwrap_or(error.message))
 }

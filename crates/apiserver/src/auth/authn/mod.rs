@@ -31,6 +31,9 @@ use crate::http::access::{Authenticator, Known, Peer};
 use structured::{Anonymous, Structured};
 use token::{Identity, Rejected, Tokens};
 
+/// The complaint about a token that nobody knows, to whoever shows it or asks about it.
+pub const UNKNOWN_TOKEN: &str = "invalid bearer token";
+
 /// How long an accepted token is believed without another check, and how many are remembered.
 const REMEMBERED: Duration = Duration::from_secs(10);
 const REMEMBERED_TOKENS: usize = 8192;
@@ -145,7 +148,7 @@ impl Authentication {
         {
             return Ok(known.clone());
         }
-        let identity = self.check_token(token, &self.audiences).await?.ok_or("invalid bearer token")?;
+        let identity = self.check_token(token, &self.audiences).await?.ok_or(UNKNOWN_TOKEN)?;
         let user = Arc::new(User::clone(&identity.user).authenticated());
         let known = Known { user, notes: identity.notes.into() };
         // A user who was found under another configuration counts for this request alone.

@@ -239,6 +239,41 @@ async fn the_smallest_object_of_each_kind_is_created() {
     nothing(&wrong);
 }
 
+/// Of the other kinds there has to be an object that is replaced.
+#[tokio::test(start_paused = true)]
+async fn some_kinds_are_created_by_a_put() {
+    let (server, documents) = server().await;
+    let (smallest, mut created) = (smallest(), Vec::new());
+    for of in &documents.created {
+        let kind = format!("{} {}", of.api_version, of.kind);
+        let Some(object) = &smallest[&kind] else { continue };
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let answer = server.say(&format!("PUT {}/{name}?dryRun=All", of.uri), object.to_string()).await;
+        match answer.code {
+            201 => created.push(kind),
+            404 | 405 => {}
+            _ => panic!("{kind}: {}", answer.text),
+        }
+    }
+    created.sort_unstable();
+    let expected = [
+        "coordination.k8s.io/v1 Lease",
+        "coordination.k8s.io/v1alpha2 LeaseCandidate",
+        "coordination.k8s.io/v1beta1 LeaseCandidate",
+        "events.k8s.io/v1 Event",
+        "node.k8s.io/v1 RuntimeClass",
+        "rbac.authorization.k8s.io/v1 ClusterRole",
+        "rbac.authorization.k8s.io/v1 ClusterRoleBinding",
+        "rbac.authorization.k8s.io/v1 Role",
+        "rbac.authorization.k8s.io/v1 RoleBinding",
+        "v1 Endpoints",
+        "v1 Event",
+        "v1 LimitRange",
+        "v1 Service",
+    ];
+    assert_eq!(created, expected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_missing_is_filled_in_or_told() {
     let (server, documents) = server().await;
