@@ -11,7 +11,11 @@ use api::{
 use json::Key;
 use store::Entry;
 
-use super::{request::Request, scale_object};
+use super::{
+    owners::{self, Seen},
+    request::Request,
+    scale_object,
+};
 use crate::{
     admission::attributes::{Attributes, Operation},
     http::{large, options::WriteOptions},
@@ -156,7 +160,10 @@ impl Request {
         let old = swap.read().await?;
         let revision = swap.entry.modified;
         let think = || {
-            let (mut new, warnings) = change(&old)?;
+            let (mut new, mut warnings) = change(&old)?;
+            if self.call.info.verb != "patch" {
+                warnings.extend(owners::deduplicate(&mut new, Seen::Written));
+            }
             let unconditional = self.check_preconditions(&new, &old)?;
             object::set_revision(&mut new, revision);
             definition.default_changed(&mut new, &old, || clock::now_seconds().to_string());
@@ -259,6 +266,7 @@ impl Request {
         waypoint::apiserver::admit(self.waypoint_name());
         admission.admit(&mut attributes).await?;
         let mut new = attributes.object.take().unwrap_or_default();
+        warnings.extend(owners::deduplicate(&mut new, Seen::Admitted));
         if let Some(scale) = scale {
             new = scale_object::with_replicas(scale, &whole, &new)?;
         }
