@@ -12,6 +12,7 @@ use json::Key;
 use store::Entry;
 
 use super::{
+    issued::Issued,
     owners::{self, Seen},
     request::Request,
     scale_object,
@@ -179,6 +180,7 @@ impl Request {
         }
         // The last finalizer is gone from an object that waits for its deletion: it leaves the store.
         let finished = is_finished(definition, &new);
+        let issued = Issued::by(definition, self.target, &old, &new);
         let written = if finished {
             if let Some(allocation) = self.call.state.allocation(definition) {
                 swap.bring(Some(allocation.release(&old).await?));
@@ -203,6 +205,9 @@ impl Request {
             }
             Some(entry) => Outcome::Stored(entry),
         };
+        if let Some(issued) = issued {
+            issued.count(&self.call.state.metrics.all);
+        }
         Ok(Some(Written { outcome, warnings }))
     }
 
