@@ -5,7 +5,6 @@ mod create;
 pub(crate) mod delete;
 mod deletecollection;
 mod get;
-mod issued;
 mod list;
 mod owners;
 mod patch;

@@ -12,7 +12,6 @@ use json::Key;
 use store::Entry;
 
 use super::{
-    issued::Issued,
     owners::{self, Seen},
     request::Request,
     scale_object,
@@ -20,6 +19,7 @@ use super::{
 use crate::{
     admission::attributes::{Attributes, Operation},
     http::{large, options::WriteOptions},
+    pages::metrics::issued::Issued,
     storage::{
         commit::{Companions, Swap},
         object, strategy,

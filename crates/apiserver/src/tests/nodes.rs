@@ -1,4 +1,4 @@
-//! What a node may do before and after it has a Pod, request by request: upstream's test/integration/auth/node_test.go as tables.
+//! The rights of a node before and after it has a Pod, request by request: upstream's test/integration/auth/node_test.go as tables.
 
 use api::Value;
 use json::json;

@@ -1,4 +1,4 @@
-//! What roles and bindings allow, request by request: upstream's test/integration/auth/rbac_test.go as tables.
+//! The rights that roles and bindings give, request by request: upstream's test/integration/auth/rbac_test.go as tables.
 
 use api::Value;
 use json::json;

@@ -62,7 +62,7 @@ async fn a_token_is_for_the_account_that_is_meant() {
     assert_eq!(bind("v1", "Secret", "").await.0, 201);
 }
 
-/// What a token is bound to: upstream's test/integration/auth/svcaccttoken_test.go.
+/// The objects that a token is bound to: upstream's test/integration/auth/svcaccttoken_test.go.
 #[tokio::test(start_paused = true)]
 async fn a_token_ends_with_what_it_is_bound_to() {
     const PLACE: &str = "/api/v1/namespaces/default";

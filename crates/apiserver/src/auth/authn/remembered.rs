@@ -103,7 +103,7 @@ impl Checking<'_> {
 impl Drop for Checking<'_> {
     fn drop(&mut self) {
         self.shift(-1.0);
-        // Who asked has gone meanwhile.
+        // The sender has gone meanwhile.
         if !self.ended {
             self.metrics.count(&FETCHED, &[("status", "error")]);
         }

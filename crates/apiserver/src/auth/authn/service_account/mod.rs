@@ -161,7 +161,7 @@ impl ServiceAccountTokens {
         let since = meta::labels(&secret).and_then(|labels| labels.get(INVALID_SINCE)).and_then(Value::as_str);
         if since.is_some_and(|since| !since.is_empty()) {
             self.metrics.count(&metrics::LEGACY_INVALID, &[]);
-            // Who brings the token back into use sees by this that somebody still needs it.
+            // The label tells whoever may bring the token back that somebody still needs it.
             self.note_use(&secret).await;
             return Err(format!(
                 "the token in secret {namespace}/{} for service account {namespace}/{name} has been marked invalid. Use \

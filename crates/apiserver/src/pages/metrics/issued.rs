@@ -22,13 +22,13 @@ static HONORED: Metric = Metric::counter(
 
 /// A certificate for a request that says how long it shall live.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Issued {
+pub struct Issued {
     signer: String,
     honored: bool,
 }
 
 impl Issued {
-    /// What a write of the status issues, where the request had no certificate before.
+    /// The certificate that a write of the status issues, where the request had none before.
     pub fn by(definition: &Definition, target: Target, old: &Value, new: &Value) -> Option<Self> {
         let is_request = definition.plural == "certificatesigningrequests" && definition.group == "certificates.k8s.io";
         (is_request && target == Target::Status).then(|| Self::between(old, new)).flatten()
