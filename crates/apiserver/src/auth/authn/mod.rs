@@ -16,7 +16,7 @@ pub mod token_webhook;
 
 use std::sync::Arc;
 
-use clock::{Duration, Instant, Seldom};
+use clock::{Instant, Seldom};
 use front_proxy::Refused;
 use futures::future::BoxFuture;
 use http::HeaderMap;
@@ -275,7 +275,7 @@ mod tests {
     async fn what_is_remembered_spares_a_check() {
         let all = authentication();
         for (token, after) in [("secret", 0), ("secret", 9), ("wrong", 0), ("wrong", 0), ("secret", 2)] {
-            clock::sleep(Duration::from_secs(after)).await;
+            clock::sleep(clock::Duration::from_secs(after)).await;
             let _ = ask(&all, Some(&format!("Bearer {token}"))).await;
         }
         let page = all.render();
