@@ -1,6 +1,8 @@
 //! Owners that stand twice in an object: the second goes, and whoever wrote it is told.
 //! Upstream counterpart: apiserver/pkg/endpoints/handlers, `dedupOwnerReferences`.
 
+use std::collections::HashSet;
+
 use api::{Value, meta};
 
 /// The moment at which owners are looked at.
@@ -16,18 +18,15 @@ pub(super) fn deduplicate(object: &mut Value, seen: Seen) -> Option<String> {
     if owners.len() < 2 {
         return None;
     }
-    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
-    let mut twice = Vec::new();
-    for owner in owners {
-        match kept.contains(owner) {
-            true => twice.push(owner["uid"].as_str().unwrap_or_default().to_owned()),
-            false => kept.push(owner.clone()),
-        }
-    }
+    // Looked up, not compared with each other: an object has room for very many.
+    let mut kept = HashSet::with_capacity(owners.len());
+    let (first, twice): (Vec<_>, Vec<_>) = owners.iter().partition(|&owner| kept.insert(owner));
     if twice.is_empty() {
         return None;
     }
-    meta::metadata_mut(object)?.insert("ownerReferences", Value::from(kept));
+    let twice: Vec<_> = twice.iter().map(|owner| owner["uid"].as_str().unwrap_or_default().to_owned()).collect();
+    let first: Vec<_> = first.into_iter().cloned().collect();
+    meta::metadata_mut(object)?.insert("ownerReferences", Value::from(first));
     let when = if seen == Seen::Admitted { " after mutating admission happens" } else { "" };
     Some(format!(
         ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such \
