@@ -122,6 +122,8 @@ fn documents() -> Vec<Attack> {
         })
         .collect();
     let owned = format!("{{\"metadata\":{{\"name\":\"o\",\"ownerReferences\":[{}]}}}}", owners.trim_end_matches(','));
+    let same = vec!["{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"p\",\"uid\":\"1\"}"; 20_000].join(",");
+    let same = format!("{{\"metadata\":{{\"name\":\"same\",\"ownerReferences\":[{same}]}}}}");
     let names: Vec<String> = (0..20_000).map(|i| format!("n{i}")).collect();
     let role = json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": names, "verbs": names}]});
     let mut node_ports: Vec<Value> =
@@ -161,6 +163,7 @@ fn documents() -> Vec<Attack> {
         attack("duplicates below a long name", ("POST", MAPS, JSON), duplicates, (400, "cannot unmarshal object")),
         attack("many managers", ("POST", MAPS, JSON), text(&managed), (201, "")),
         attack("many owners", ("POST", MAPS, JSON), owned, (422, "Only one reference can have Controller set to true")),
+        attack("one owner many times", ("POST", MAPS, JSON), same, (201, "")),
         attack(
             "a huge exponent",
             ("POST", PODS, JSON),

@@ -186,6 +186,29 @@ async fn a_user_gets_all_groups_that_were_approved() {
 }
 
 #[tokio::test]
+async fn lifetimes_that_were_asked_for_are_counted() {
+    let server = Server::start().await;
+    let page = async || server.admin().get("/metrics").await.expect(200).text();
+    assert!(!page().await.contains("csr_requested_duration_total{"));
+    for (name, seconds) in [("none", Value::Null), ("hour", json!(3600)), ("long", json!(1_000_000_000))] {
+        let mut request = csr(name, CLIENT, &wish(&[(3, name)]).request);
+        request["spec"]["expirationSeconds"] = seconds;
+        server.admin().create(REQUESTS, &request).await.expect(201);
+        approve(&server, name).await;
+        let issued = until(&server, name, is_issued).await;
+        // A later write of the status issues nothing.
+        let patch = json!({"status": {"certificate": issued["status"]["certificate"]}}).to_string();
+        server.admin().patch("merge", &format!("{REQUESTS}/{name}/status"), patch).await.expect(200);
+    }
+    let page = page().await;
+    for (what, count) in [("requested", 2), ("honored", 1)] {
+        let line =
+            format!("apiserver_certificates_registry_csr_{what}_duration_total{{signerName=\"{CLIENT}\"}} {count}\n");
+        assert!(page.contains(&line), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn who_writes_the_status_decides_nothing() {
     let server = Server::start().await;
     let group = "certificatesigningrequests.certificates.k8s.io";

@@ -194,9 +194,11 @@ async fn strangers_make_no_metrics() {
         "go_",
         "kubernetes_",
         "leader_election_",
+        "node_authorizer_",
         "pod_security_",
         "process_",
         "rest_client_",
+        "root_ca_cert_publisher_",
         "scheduler_",
         "workqueue_",
     ];

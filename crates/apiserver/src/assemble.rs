@@ -181,7 +181,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         let handler = NodeGraphHandler { authorizer: nodes.clone(), names_node: *plural != "persistentvolumes" };
         objects.add_event_handler(&objects.definition(group, plural)?, Arc::new(handler)).await?;
     }
-    let own = modes::Own { node: nodes, rbac: rbac.clone() };
+    let own = modes::Own { node: nodes.clone(), rbac: rbac.clone() };
     let modes = Arc::new(Modes::new(&options.authorization, own).map_err(AssembleError::Setting)?);
     let authorizer: Arc<dyn Authorizer> = modes.clone();
     let webhooks = Arc::new(Webhooks::new(&objects, options.routing));
@@ -309,6 +309,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     server.add_metrics(move || modes.render());
     server.add_metrics(move || structured.render());
     server.add_metrics(move || counted.render());
+    server.add_metrics(move || nodes.metrics.render());
     if let Some(fairness) = fairness {
         server.add_metrics(move || fairness.render());
     }

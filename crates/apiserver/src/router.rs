@@ -19,6 +19,7 @@ use crate::{
         large::Gate,
         request::Refusal,
         respond,
+        view::View,
         web::Web,
     },
     pages::{
@@ -155,10 +156,12 @@ impl Router {
             }
             _ => {
                 let issuer = || self.issuer.as_ref()?.answer(path);
+                if let Some(document) = discovery::answer(&call) {
+                    View::negotiate(self.state.encodings, &call.headers, "", None)?;
+                    return Ok(document);
+                }
                 let found = self.checks.answer(path, &call.query).await.or_else(issuer);
-                let found =
-                    found.or_else(|| discovery::answer(&call)).or_else(|| openapi::answer(&call, &self.documents));
-                Ok(found.unwrap_or_else(nothing_here))
+                Ok(found.or_else(|| openapi::answer(&call, &self.documents)).unwrap_or_else(nothing_here))
             }
         }
     }

@@ -110,6 +110,14 @@ pub struct Written {
     pub revision: u64,
 }
 
+/// The code that the server answered with; 0 for what went wrong on the way.
+pub fn code(error: &Error) -> u16 {
+    match error {
+        Error::Api(status) => status.code,
+        _ => 0,
+    }
+}
+
 /// The reason that the server gave; empty for what went wrong on the way.
 pub fn reason(error: &Error) -> &str {
     match error {

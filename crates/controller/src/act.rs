@@ -179,8 +179,8 @@ impl Actor<'_> {
                 if let Some(note) = &write.on_failure {
                     self.tell(note, name, &message);
                 }
-                let reason = rest::reason(&error).to_owned();
-                Err(Failure { verb: write.verb_name(), plural: resource.plural.clone(), reason, message })
+                let (code, reason) = (rest::code(&error), rest::reason(&error).to_owned());
+                Err(Failure { verb: write.verb_name(), plural: resource.plural.clone(), code, reason, message })
             }
         }
     }

@@ -1,10 +1,10 @@
-//! The metrics of the queues of controllers, for the whole process, under upstream's names.
+//! The metrics of controllers and their queues, for the whole process, under upstream's names.
 //! Upstream counterpart: k8s.io/component-base/metrics/prometheus/workqueue.
 
 use std::sync::{Arc, Weak};
 
 use clock::Duration;
-use meter::{Metric, Metrics, Series, labels, told};
+use meter::{DOUBLED, Metric, Metrics, Series, labels, told};
 use parking_lot::Mutex;
 
 /// Ten times longer each, from ten nanoseconds on.
@@ -35,6 +35,27 @@ static LONGEST: Metric = Metric::gauge(
 );
 
 static METRICS: Metrics = Metrics::new();
+
+/// The metrics of a controller of whose attempts upstream tells: their number and how long they took, by the code of the answer
+/// that ended them.
+pub struct Attempts {
+    total: Metric,
+    seconds: Metric,
+}
+
+impl Attempts {
+    /// The names of the two metrics, and what is said of them.
+    pub const fn new(total: (&'static str, &'static str), seconds: (&'static str, &'static str)) -> Self {
+        Attempts { total: Metric::counter(total.0, total.1), seconds: Metric::histogram(seconds.0, seconds.1, DOUBLED) }
+    }
+
+    /// Counts an attempt that took a time and ended with a code: 200 where all went well, 0 where no server answered.
+    pub(crate) fn count(&'static self, code: u16, took: Duration) {
+        let code = if code == 0 { 500 } else { code }.to_string();
+        METRICS.count(&self.total, &[("code", &code)]);
+        METRICS.observe(&self.seconds, &[("code", &code)], took.as_secs_f64());
+    }
+}
 /// The queues that there are: how long their work takes by now is found out when the page is asked for.
 static QUEUES: Mutex<Vec<Weak<dyn Looked>>> = Mutex::new(Vec::new());
 

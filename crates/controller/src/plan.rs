@@ -261,7 +261,8 @@ pub struct Failure {
     /// `create`, `delete`, …
     pub verb: &'static str,
     pub plural: String,
-    /// The server's reason, empty when the server was not reached.
+    /// The server's code and reason, 0 and empty when the server was not reached.
+    pub code: u16,
     pub reason: String,
     pub message: String,
 }

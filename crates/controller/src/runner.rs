@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::{
     act::{Acted, Actor, Progresses},
     losses::{Losses, Made},
+    metrics::Attempts,
     ownership::controller_of,
     plan::{Failure, Plan},
     queue::{Done, LONGEST_DELAY, Queue, Reconcile, drive},
@@ -30,6 +31,8 @@ pub trait Controller: Send + Sync + Sized + 'static {
     const FAILED_ARE_LOST: bool = false;
     /// Every object is looked at again after this time, though nothing changed.
     const RESYNC: Option<Duration> = Some(Duration::from_secs(12 * 3600));
+    /// The metrics of its attempts, where upstream has some.
+    const ATTEMPTS: Option<&'static Attempts> = None;
 
     type Object: Kind;
     /// All that `plan` knows besides the object.
@@ -130,6 +133,7 @@ pub async fn run<C: Controller>(controller: C, setup: Setup) {
 trait Planner: Send + Sync {
     fn name(&self) -> &'static str;
     fn failed_are_lost(&self) -> bool;
+    fn attempts(&self) -> Option<&'static Attempts>;
     fn plan<'a>(&'a self, runner: &'a Runner, key: &'a Key) -> BoxFuture<'a, (Option<ObjectReference>, Planned)>;
 }
 
@@ -142,6 +146,10 @@ impl<C: Controller> Planner for C {
 
     fn failed_are_lost(&self) -> bool {
         C::FAILED_ARE_LOST
+    }
+
+    fn attempts(&self) -> Option<&'static Attempts> {
+        C::ATTEMPTS
     }
 
     fn plan<'a>(&'a self, runner: &'a Runner, key: &'a Key) -> BoxFuture<'a, (Option<ObjectReference>, Planned)> {
@@ -217,11 +225,13 @@ impl Runner {
 
     async fn attempt(&self, key: &Key) -> Done {
         waypoint::controller::reconcile(&key.name);
-        let controller = self.planner.name();
+        let (controller, began) = (self.planner.name(), clock::Instant::now());
+        let count = |code| self.planner.attempts().into_iter().for_each(|all| all.count(code, began.elapsed()));
         let (about, plan) = self.planner.plan(self, key).await;
         let mut plan = match plan {
             Ok(plan) => plan,
             Err(error) => {
+                count(rest::code(&error));
                 tracing::info!(controller, %key, message = rest::message(&error), "trying again later");
                 return Done { failed: true, ..Done::default() };
             }
@@ -236,6 +246,7 @@ impl Runner {
             doubts: Mutex::default(),
         };
         let Acted { settled, failure, made } = actor.act(&plan).await;
+        count(failure.as_ref().map_or(200, |failure| failure.code));
         self.losses.lock().made(key, made, clock::Instant::now());
         let failed = failure.is_some() || plan.retry;
         let mut failures = self.failures.lock();

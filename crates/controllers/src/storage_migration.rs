@@ -351,6 +351,7 @@ mod tests {
             failure: Some(Failure {
                 verb: "patch",
                 plural: "secrets".into(),
+                code: 0,
                 reason: reason.into(),
                 message: "no".into(),
             }),

@@ -96,9 +96,7 @@ impl Auditor {
     ) {
         let trail = self.trail(parts, info, None, begun);
         if trail.is_on() {
-            let status = api::codec::encode::described(&json::json!(error.to_status()));
-            trail.answered(error.code, Some(&status), false);
-            trail.unauthenticated().await;
+            trail.unauthenticated(error.code, source::attempted(parts)).await;
         }
     }
 

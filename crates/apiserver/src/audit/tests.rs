@@ -215,7 +215,8 @@ async fn who_was_refused_and_who_acts_for_whom_is_told() {
     let scene = Scene::start("rules: [{level: Metadata}]", Mode::Blocking).await;
     let (code, events) = scene.say("wrong", &format!("GET {MAPS}"), Value::Null).await;
     assert_eq!((code, stages(&events)), (401, vec!["ResponseStarted"]));
-    assert_eq!((&events[0]["user"], &events[0]["responseStatus"]["code"]), (&json!({}), &json!(401)));
+    let status = json!({"metadata": {}, "message": "Authentication failed, attempted: bearer", "code": 401});
+    assert_eq!((&events[0]["user"], &events[0]["responseStatus"]), (&json!({}), &status));
     let (code, events) = scene.say("secret", &format!("GET {MAPS}"), Value::Null).await;
     assert_eq!((code, &events[1]["user"]["username"]), (403, &json!("jane")));
     let said = &events[1]["annotations"];

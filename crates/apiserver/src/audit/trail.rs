@@ -183,8 +183,9 @@ impl Trail {
     }
 
     /// Nothing but that credentials were wrong is said of a request.
-    pub(super) async fn unauthenticated(&self) {
+    pub(super) async fn unauthenticated(&self, code: u16, message: String) {
         if let Some(record) = &self.0 {
+            record.course.lock().status = Some(Status { code, message, ..Status::default() });
             record.done.store(true, Ordering::Relaxed);
             record.emit(Stage::ResponseStarted, None).await;
         }

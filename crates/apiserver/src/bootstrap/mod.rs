@@ -25,8 +25,53 @@ pub async fn ensure(objects: &ObjectStore, cluster: &Cluster, features: Features
         .chain(flow_control::objects())
         .chain(system::objects(cluster, &kinds));
     let all: Vec<BootstrapObject> = all.collect();
+    try_join_all(all.iter().map(|wanted| inherit(objects, wanted))).await?;
     try_join_all(all.iter().map(|wanted| ensure_one(objects, wanted))).await?;
     forget_api_services(objects, &all).await
+}
+
+/// Default roles and bindings that were part of another one in older versions: plural, old name, new name.
+const SPLIT: &[(&str, &str, &str)] = &[
+    ("clusterroles", "admin", "system:aggregate-to-admin"),
+    ("clusterroles", "edit", "system:aggregate-to-edit"),
+    ("clusterroles", "view", "system:aggregate-to-view"),
+    ("clusterrolebindings", "system:discovery", "system:public-info-viewer"),
+];
+
+/// One that is not there yet begins as the one that it was part of: rights that an administrator has taken away from that do not
+/// come back with it.
+async fn inherit(objects: &ObjectStore, wanted: &BootstrapObject) -> Result<(), StatusError> {
+    let is_it = |split: &&(&str, &str, &str)| split.0 == wanted.plural && split.2 == meta::name(&wanted.object);
+    let Some((plural, old, new)) = SPLIT.iter().find(is_it) else { return Ok(()) };
+    let definition = objects.definition(wanted.group, plural)?;
+    if found(objects.get(&definition, "", new).await)?.is_some() {
+        return Ok(());
+    }
+    let Some(old) = found(objects.get(&definition, "", old).await)? else { return Ok(()) };
+    if old.get("aggregationRule").is_some() {
+        return Ok(());
+    }
+    let mut heir = wanted.object.clone();
+    for (of, field) in [("/metadata", "labels"), ("/metadata", "annotations"), ("", "subjects"), ("", "rules")] {
+        let Some(heir) = heir.pointer_mut(of).and_then(Value::as_object_mut) else { continue };
+        heir.remove(field);
+        if let Some(value) = meta::at(&old, &format!("{of}/{field}")) {
+            heir.insert(field, value.clone());
+        }
+    }
+    match objects.create(&definition, heir).await {
+        // Another server was faster.
+        Err(error) if error.code == 409 => Ok(()),
+        made => made,
+    }
+}
+
+/// An object, or none where it is not there.
+fn found<T>(got: Result<T, StatusError>) -> Result<Option<T>, StatusError> {
+    match got {
+        Err(error) if error.code == 404 => Ok(None),
+        got => got.map(Some),
+    }
 }
 
 /// Takes away what an earlier start registered and this server no longer serves: nobody else answers for it. Custom groups have
@@ -146,6 +191,46 @@ mod tests {
         };
         assert_eq!(read("clusterrolebindings", "cluster-admin").await["subjects"].as_array().unwrap().len(), 2);
         assert_eq!(read("clusterroles", "system:kube-dns").await["rules"][0]["resources"], json!(["endpoints"]));
+    }
+
+    /// An older cluster whose administrator has closed its discovery to strangers, and its admins' right to Secrets.
+    #[tokio::test]
+    async fn what_was_part_of_another_begins_as_that_one() {
+        let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
+        let group = crate::auth::rbac::GROUP;
+        let all = policy::objects(&objects.kinds.table(), Features::default());
+        let default = |name: &str| {
+            let is_it = |one: &&BootstrapObject| one.plural == "clusterrolebindings" && meta::name(&one.object) == name;
+            all.iter().find(is_it).unwrap().object.clone()
+        };
+        let authenticated = json!([{"kind": "Group", "name": "system:authenticated", "apiGroup": group}]);
+        let mut discovery = default("system:discovery");
+        discovery["metadata"]["annotations"] = json!({AUTOUPDATE: "false", "mine": "yes"});
+        discovery["subjects"] = authenticated.clone();
+        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        let admin = json!({"metadata": {"name": "admin", "annotations": {AUTOUPDATE: "false"}}, "rules": rules});
+        let definition = |plural: &str| objects.definition(group, plural).unwrap();
+        objects.create(&definition("clusterrolebindings"), discovery.clone()).await.unwrap();
+        objects.create(&definition("clusterroles"), admin).await.unwrap();
+        ensure(&objects, &Cluster::example(), Features::default()).await.unwrap();
+        let read = async |plural: &str, name: &str| objects.get(&definition(plural), "", name).await.unwrap();
+        let heir = read("clusterrolebindings", "system:public-info-viewer").await;
+        assert_eq!(heir["subjects"], authenticated);
+        assert_eq!(heir["metadata"]["annotations"], json!({AUTOUPDATE: "false", "mine": "yes"}));
+        assert_eq!(heir["roleRef"]["name"], "system:public-info-viewer");
+        assert_eq!(read("clusterrolebindings", "system:discovery").await["subjects"], authenticated);
+        let heir = read("clusterroles", "system:aggregate-to-admin").await;
+        assert_eq!((&heir["rules"], heir["metadata"].get("labels")), (&rules, None));
+        // Without an old one there is nothing to inherit, and a role that collects others has no rules of its own.
+        let count = async |name: &str| read("clusterroles", name).await["rules"].as_array().unwrap().len();
+        assert!(count("system:aggregate-to-edit").await > 5);
+
+        // Also later, when it was deleted.
+        let bindings = definition("clusterrolebindings");
+        let entry = objects.entry(&bindings, "", "system:public-info-viewer").await.unwrap();
+        objects.swap(&bindings, entry).remove().await.unwrap();
+        ensure(&objects, &Cluster::example(), Features::default()).await.unwrap();
+        assert_eq!(read("clusterrolebindings", "system:public-info-viewer").await["subjects"], authenticated);
     }
 
     #[tokio::test]

@@ -62,7 +62,7 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let streams = state.auditor.is_some() || info.long_running();
     let answering = parts.extensions.get::<Answering>().filter(|_| streams).cloned();
     let begun = Begun::of(&parts, state.auditor.is_some());
-    let found = Found { begun, trail: OnceLock::new(), flow: OnceLock::new() };
+    let found = Found { begun, trail: OnceLock::new(), flow: OnceLock::new(), warning: OnceLock::new() };
     let work = timing::of(running.timing.clone(), limited(&router, parts, body, info, &found));
     let guarded = AssertUnwindSafe(work).catch_unwind().await;
     let trail = found.trail.into_inner().unwrap_or_default();
@@ -84,8 +84,8 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
         encoding => encoding::encoded(response, encoding),
     };
     respond::common_headers(response.headers_mut());
-    if spaced {
-        respond::warn(&mut response, &[authn::SPACED_TOKEN.to_owned()]);
+    if let Some(warning) = found.warning.into_inner().or(spaced.then_some(authn::SPACED_TOKEN)) {
+        respond::warn(&mut response, &[warning.to_owned()]);
     }
     router.web.headers(origin, response.headers_mut());
     if let Some(id) = found.begun.into_id() {
@@ -108,6 +108,8 @@ struct Found {
     begun: Begun,
     trail: OnceLock<Trail>,
     flow: OnceLock<Arc<Flow>>,
+    /// About the credentials.
+    warning: OnceLock<&'static str>,
 }
 
 /// The time that the client gives the request. None, and one of zero, is the server's own.
@@ -206,6 +208,9 @@ async fn identified(
     };
     let _ = found.trail.set(trail.clone());
     notes.iter().for_each(|(key, text)| trail.annotate(*key, text.clone()));
+    if let Some(warning) = authn::warning(&notes) {
+        let _ = found.warning.set(warning);
+    }
     let (state, impersonation) = (&router.state, router.state.impersonation);
     let user = match impersonation.requested(&parts.headers)? {
         None => user,

@@ -142,6 +142,7 @@ impl Info {
         }
         match (&self.definition, old_watch) {
             (_, true) if *method != Method::GET => Err(Refusal::WrongMethod),
+            (Some(definition), _) if self.names_nothing(definition) => Err(Refusal::NoResource),
             (Some(definition), _) if !self.allowed(definition, method) => Err(Refusal::WrongMethod),
             _ => Ok(()),
         }
@@ -293,10 +294,21 @@ impl Info {
         }
     }
 
-    /// Whether the resource takes the verb in this place.
+    /// Whether a name is asked for among objects that are only made, and never there.
+    fn names_nothing(&self, definition: &Definition) -> bool {
+        let about_one = |verb: &String| matches!(verb.as_str(), "get" | "update" | "patch" | "delete");
+        self.subresource.is_empty() && !self.name.is_empty() && !definition.verbs.iter().any(about_one)
+    }
+
+    /// Whether the resource takes the verb in this place. Of built-in kinds no headers can be had without a body.
     fn allowed(&self, definition: &Definition, method: &Method) -> bool {
+        let heads = *method != Method::HEAD || definition.is_custom();
         if let Some((_, verbs, way)) = definition.subresource(self.subresource) {
-            return verbs.contains(&self.verb) || (way == Way::Proxy && *method == Method::OPTIONS);
+            let proxied = way == Way::Proxy;
+            return verbs.contains(&self.verb) && (heads || proxied) || (proxied && *method == Method::OPTIONS);
+        }
+        if !heads {
+            return false;
         }
         let collection = matches!(self.verb, "list" | "watch" | "create" | "deletecollection");
         // All namespaces together can only be read, and a POST makes an object in a collection.
@@ -498,7 +510,7 @@ mod tests {
     #[test]
     fn paths_become_requests() {
         check("GET", "/api/v1/pods", "list /v1/pods/ ns= n=");
-        check("HEAD", "/api/v1/pods/", "list /v1/pods/ ns= n=");
+        check("GET", "/api/v1/pods/", "list /v1/pods/ ns= n=");
         check("GET", "/api/v1/pods?watch=1", "watch /v1/pods/ ns= n=");
         check("GET", "/api/v1/namespaces/a/pods/b", "get /v1/pods/ ns=a n=b");
         check("GET", "/api/v1/namespaces/a/pods/b?watch=1", "get /v1/pods/ ns=a n=b");
@@ -569,6 +581,9 @@ mod tests {
             ("DELETE", "/api/v1/namespaces"),
             ("OPTIONS", "/api/v1/nodes"),
             ("TRACE", "/api/v1/nodes/n"),
+            ("HEAD", "/api/v1/pods/"),
+            ("HEAD", "/api/v1/namespaces/x/pods/p"),
+            ("HEAD", "/api/v1/namespaces/x/pods/p/log"),
             ("GET", "/api/v1/namespaces/x/bindings"),
             ("PUT", "/api/v1/componentstatuses/c"),
             ("GET", "/api/v1/namespaces/x/pods/p/eviction"),
@@ -578,6 +593,14 @@ mod tests {
             ("GET", "/api/v1/namespaces/x/finalize"),
         ] {
             check(method, path, "WrongMethod");
+        }
+    }
+
+    #[test]
+    fn what_is_only_made_has_no_names() {
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] {
+            check(method, "/api/v1/namespaces/x/bindings/b", "NoResource");
+            check(method, "/apis/authorization.k8s.io/v1/subjectaccessreviews/r", "NoResource");
         }
     }
 
@@ -629,6 +652,7 @@ mod tests {
         assert_eq!(passed(&format!("{pod}/")), parts(pod, "/"));
         assert_eq!(passed("/api/v1/nodes/n"), None);
         check("OPTIONS", "/api/v1/nodes/n/proxy/a", " /v1/nodes/proxy ns= n=n");
+        check("HEAD", "/api/v1/nodes/n/proxy/a", "get /v1/nodes/proxy ns= n=n");
     }
 
     #[test]

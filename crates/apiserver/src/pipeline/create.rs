@@ -6,6 +6,7 @@ use api::{Value, codec::decode::Gvk, kind::Definition, meta, status::StatusError
 use http::{StatusCode, header};
 
 use super::{
+    owners::{self, Seen},
     request::Request,
     write::{Outcome, Written},
 };
@@ -88,6 +89,9 @@ impl Request {
         if self.call.info.verb == "create" {
             self.call.trail.requested(&object);
         }
+        if self.call.info.verb != "patch" {
+            warnings.extend(owners::deduplicate(&mut object, Seen::Written));
+        }
         if tracked && self.versions.is_none() {
             self.track(None, &mut object, options);
         } else if tracked {
@@ -103,6 +107,7 @@ impl Request {
         waypoint::apiserver::admit(self.waypoint_name());
         self.call.state.admission.admit(&mut attributes).await?;
         let mut object = attributes.object.take().unwrap_or_default();
+        warnings.extend(owners::deduplicate(&mut object, Seen::Admitted));
         // A plugin may have named it anew, unless the path names it, but its place is that of the request.
         if self.call.info.verb == "create" {
             self.place(&mut object)?

@@ -6,6 +6,7 @@ pub(crate) mod delete;
 mod deletecollection;
 mod get;
 mod list;
+mod owners;
 mod patch;
 mod request;
 mod scale;

@@ -11,10 +11,15 @@ use api::{
 use json::Key;
 use store::Entry;
 
-use super::{request::Request, scale_object};
+use super::{
+    owners::{self, Seen},
+    request::Request,
+    scale_object,
+};
 use crate::{
     admission::attributes::{Attributes, Operation},
     http::{large, options::WriteOptions},
+    pages::metrics::issued::Issued,
     storage::{
         commit::{Companions, Swap},
         object, strategy,
@@ -156,7 +161,10 @@ impl Request {
         let old = swap.read().await?;
         let revision = swap.entry.modified;
         let think = || {
-            let (mut new, warnings) = change(&old)?;
+            let (mut new, mut warnings) = change(&old)?;
+            if self.call.info.verb != "patch" {
+                warnings.extend(owners::deduplicate(&mut new, Seen::Written));
+            }
             let unconditional = self.check_preconditions(&new, &old)?;
             object::set_revision(&mut new, revision);
             definition.default_changed(&mut new, &old, || clock::now_seconds().to_string());
@@ -172,6 +180,7 @@ impl Request {
         }
         // The last finalizer is gone from an object that waits for its deletion: it leaves the store.
         let finished = is_finished(definition, &new);
+        let issued = Issued::by(definition, self.target, &old, &new);
         let written = if finished {
             if let Some(allocation) = self.call.state.allocation(definition) {
                 swap.bring(Some(allocation.release(&old).await?));
@@ -196,6 +205,9 @@ impl Request {
             }
             Some(entry) => Outcome::Stored(entry),
         };
+        if let Some(issued) = issued {
+            issued.count(&self.call.state.metrics.all);
+        }
         Ok(Some(Written { outcome, warnings }))
     }
 
@@ -259,6 +271,7 @@ impl Request {
         waypoint::apiserver::admit(self.waypoint_name());
         admission.admit(&mut attributes).await?;
         let mut new = attributes.object.take().unwrap_or_default();
+        warnings.extend(owners::deduplicate(&mut new, Seen::Admitted));
         if let Some(scale) = scale {
             new = scale_object::with_replicas(scale, &whole, &new)?;
         }

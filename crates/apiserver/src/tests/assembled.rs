@@ -112,6 +112,26 @@ fn pod(name: &str) -> Value {
     json!({"metadata": {"name": name, "labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
 }
 
+/// Upstream's test/integration/auth/auth_test.go: what does not exist is told before anybody is sent on.
+#[tokio::test(start_paused = true)]
+async fn proxies_lead_to_what_exists() {
+    let tls = pki::client_config_believing_all(None, &["http/1.1"]).unwrap();
+    let talk = Talk::with(Some(Connector::new(Arc::new(tls), vec!["InternalIP".to_owned()]))).await;
+    let service = json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 8000}]}});
+    talk.ok("+root", "POST /api/v1/namespaces/default/services", service).await;
+    for (path, code) in [
+        ("nodes/a", 404),
+        ("namespaces/default/pods/a", 404),
+        ("namespaces/default/services/b", 404),
+        ("namespaces/default/services/a", 503),
+    ] {
+        for end in ["proxy", "proxy/"] {
+            let (found, answer) = talk.say("+root", &format!("GET /api/v1/{path}/{end}"), json!(null)).await;
+            assert_eq!(found, code, "{path}/{end}: {answer}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_may_what_is_upstreams_policy() {
     let talk = Talk::start().await;

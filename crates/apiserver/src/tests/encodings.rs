@@ -199,6 +199,21 @@ async fn clients_get_the_best_that_there_is() {
     let discovery = ask(&c, &discovery, "").await;
     assert_eq!(discovery.media_type, format!("{BINARY};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"));
     assert_eq!(read(&discovery.bytes)["items"][0]["metadata"]["name"], "apiregistration.k8s.io");
+    // So it is with the documents of discovery, but with no page beside them.
+    for (path, accept, code) in [
+        ("/api", "application/yaml", 200),
+        ("/api", "application/json, application/yaml", 200),
+        ("/api", "application", 406),
+        ("/apis", "text/html", 406),
+        ("/apis", "text/html, */*;q=0.1", 200),
+        ("/apis/apps", "application/json;as=Table", 406),
+        ("/api/v1", "image/png", 406),
+        ("/version", "text/html", 200),
+        ("/healthz", "text/html", 200),
+    ] {
+        let answer = ask(&c, &format!("GET {path}\naccept: {accept}"), "").await;
+        assert_eq!(answer.code, code, "{path} {accept}");
+    }
 }
 
 /// Takes one frame off a stream.

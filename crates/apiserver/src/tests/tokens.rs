@@ -3,7 +3,12 @@
 use api::Value;
 use json::json;
 
-use super::assembled::Talk;
+use super::assembled::{Talk, options};
+use crate::{
+    Options,
+    assemble::ServiceAccounts,
+    auth::authn::service_account::{Reference, Signer},
+};
 
 #[tokio::test(start_paused = true)]
 async fn tokens_can_be_checked_elsewhere() {
@@ -55,4 +60,90 @@ async fn a_token_is_for_the_account_that_is_meant() {
         message.starts_with("Operation cannot be fulfilled on Secret \"s\": the UID in the bound object reference")
     );
     assert_eq!(bind("v1", "Secret", "").await.0, 201);
+}
+
+/// The objects that a token is bound to: upstream's test/integration/auth/svcaccttoken_test.go.
+#[tokio::test(start_paused = true)]
+async fn a_token_ends_with_what_it_is_bound_to() {
+    const PLACE: &str = "/api/v1/namespaces/default";
+    let talk = Talk::start().await;
+    let make = async |place: &str, body: Value| talk.ok("+root", &format!("POST {place}"), body).await;
+    let pod = |name: &str, account: &str, node: Option<&str>| {
+        json!({"metadata": {"name": name}, "spec": {"serviceAccountName": account, "nodeName": node,
+            "automountServiceAccountToken": false, "containers": [{"name": "c", "image": "i"}]}})
+    };
+    let ask = async |spec: Value| {
+        let head = format!("POST {PLACE}/serviceaccounts/a/token");
+        talk.say("+root", &head, json!({"spec": spec})).await
+    };
+    let review = async |token: &str| {
+        talk.0.objects().caught_up().await.unwrap();
+        let review = json!({"spec": {"token": token}});
+        let answer = talk.ok("+root", "POST /apis/authentication.k8s.io/v1/tokenreviews", review).await;
+        let extra = answer["status"]["user"]["extra"].as_object().cloned().unwrap_or_default();
+        let names: Vec<String> = extra.iter().map(|(name, _)| name.rsplit('/').next().unwrap().to_owned()).collect();
+        (answer["status"]["authenticated"] == true).then(|| names.join(" "))
+    };
+    assert_eq!(ask(json!({})).await.0, 404, "of no account");
+    for account in ["a", "b"] {
+        make(&format!("{PLACE}/serviceaccounts"), json!({"metadata": {"name": account}})).await;
+    }
+    make("/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    for (kind, path, body, extra) in [
+        ("Pod", format!("{PLACE}/pods"), pod("o", "a", None), "credential-id pod-name pod-uid"),
+        ("Pod", format!("{PLACE}/pods"), pod("o", "a", Some("n")), "credential-id node-name node-uid pod-name pod-uid"),
+        ("Secret", format!("{PLACE}/secrets"), json!({"metadata": {"name": "o"}}), "credential-id"),
+        ("Node", "/api/v1/nodes".to_owned(), json!({"metadata": {"name": "o"}}), "credential-id node-name node-uid"),
+    ] {
+        let bound = |uid: &str| json!({"boundObjectRef": {"kind": kind, "apiVersion": "v1", "name": "o", "uid": uid}});
+        assert_eq!(ask(bound("")).await.0, 404, "{kind}");
+        let object = make(&path, body.clone()).await;
+        assert_eq!(ask(bound("wrong")).await.0, 409, "{kind}");
+        assert_eq!(ask(bound(api::meta::uid(&object))).await.0, 201, "{kind}");
+        let (code, token) = ask(bound("")).await;
+        let token = token["status"]["token"].as_str().unwrap();
+        assert_eq!((code, review(token).await.as_deref()), (201, Some(extra)), "{kind}");
+        talk.ok("+root", &format!("DELETE {path}/o?gracePeriodSeconds=0"), json!(null)).await;
+        assert_eq!(review(token).await, None, "{kind}");
+        make(&path, body).await;
+        assert_eq!(review(token).await, None, "another {kind} of its name");
+        talk.ok("+root", &format!("DELETE {path}/o?gracePeriodSeconds=0"), json!(null)).await;
+    }
+    make(&format!("{PLACE}/pods"), pod("other", "b", None)).await;
+    let other = json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "other"}});
+    assert_eq!(ask(other).await.0, 400);
+    let of = async |audience: Value| {
+        ask(json!({"audiences": audience})).await.1["status"]["token"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(review(&of(json!(["not-the-api"])).await).await, None);
+    let token = of(Value::Null).await;
+    assert_eq!(review(&token).await.as_deref(), Some("credential-id"));
+    talk.ok("+root", &format!("DELETE {PLACE}/serviceaccounts/a"), json!(null)).await;
+    assert_eq!(review(&token).await, None);
+    make(&format!("{PLACE}/serviceaccounts"), json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(review(&token).await, None, "another account of its name");
+}
+
+/// Upstream's TestLegacyServiceAccountTokenTracking: whoever uses a token that was made unasked is told so each time.
+#[tokio::test(start_paused = true)]
+async fn tokens_that_nobody_asked_for_are_warned_of() {
+    const PLACE: &str = "/api/v1/namespaces/default";
+    let key = pki::SigningKey::create().unwrap();
+    let signer = Signer::new(&key).unwrap();
+    let talk = Talk::over(Options { service_accounts: ServiceAccounts::new("https://us", key), ..options() }).await;
+    let accounts = format!("POST {PLACE}/serviceaccounts");
+    let account = json!({"metadata": {"name": "a"}, "secrets": [{"name": "generated"}]});
+    let account = talk.ok("+root", &accounts, account).await;
+    let account = Reference { name: "a".into(), uid: api::meta::uid(&account).to_owned() };
+    for (name, told) in [("manual", 0), ("generated", 1)] {
+        let token = signer.sign_for_secret("default", name, &account).unwrap();
+        let secret = json!({"metadata": {"name": name}, "stringData": {"token": &token}});
+        talk.ok("+root", &format!("POST {PLACE}/secrets"), secret).await;
+        talk.0.objects().caught_up().await.unwrap();
+        for _ in 0..2 {
+            let (code, warnings, answer) = talk.hear(&token, &format!("GET {PLACE}/pods"), json!(null)).await;
+            assert_eq!((code, warnings.len()), (403, told), "{answer} {warnings:?}");
+            assert!(warnings.iter().all(|w| w.contains("Use tokens from the TokenRequest API or manually created")));
+        }
+    }
 }

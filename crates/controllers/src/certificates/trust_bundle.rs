@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use client::{Change, Key};
 use clock::Timestamp;
-use controller::{Controller, Listers, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write, metrics::Attempts};
 use k8s_openapi::{
     api::{
         certificates::v1beta1::{ClusterTrustBundle, ClusterTrustBundleSpec},
@@ -16,6 +16,14 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use sha2::{Digest, Sha256};
+
+static ATTEMPTS: Attempts = Attempts::new(
+    (
+        "clustertrustbundle_publisher_sync_total",
+        "[ALPHA] Number of syncs that occurred in cluster trust bundle publisher.",
+    ),
+    ("clustertrustbundle_publisher_sync_duration_seconds", "[ALPHA] The time it took to sync a cluster trust bundle."),
+);
 
 pub struct TrustBundle {
     /// The certificate of the authority that signs the API server's, in PEM.
@@ -45,6 +53,7 @@ impl TrustBundle {
 
 impl Controller for TrustBundle {
     const NAME: &'static str = "kube-apiserver-serving-clustertrustbundle-publisher-controller";
+    const ATTEMPTS: Option<&'static Attempts> = Some(&ATTEMPTS);
     type Object = Namespace;
     type Observed = Vec<Arc<ClusterTrustBundle>>;
 

@@ -6,13 +6,19 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use client::Key;
 use clock::Timestamp;
-use controller::{Controller, Listers, Plan, Watches, Write};
+use controller::{Controller, Listers, Plan, Watches, Write, metrics::Attempts};
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Namespace},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
 use crate::namespace::is_active;
+
+static ATTEMPTS: Attempts = Attempts::new(
+    ("root_ca_cert_publisher_sync_total", SYNCS),
+    ("root_ca_cert_publisher_sync_duration_seconds", SYNCS),
+);
+const SYNCS: &str = "[ALPHA] Number of namespace syncs happened in root ca cert publisher.";
 
 pub struct RootCa {
     /// The cluster's CA certificate in PEM.
@@ -32,6 +38,7 @@ const DESCRIPTION: (&str, &str) = (
 
 impl Controller for RootCa {
     const NAME: &'static str = "root-ca-certificate-publisher-controller";
+    const ATTEMPTS: Option<&'static Attempts> = Some(&ATTEMPTS);
     type Object = Namespace;
     type Observed = Option<Arc<ConfigMap>>;
 

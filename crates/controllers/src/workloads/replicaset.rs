@@ -303,6 +303,7 @@ pub(super) mod tests {
         let failure = Failure {
             verb: "create",
             plural: "pods".into(),
+            code: 403,
             reason: "Forbidden".into(),
             message: "quota exceeded".into(),
         };

@@ -114,6 +114,7 @@ mod tests {
         let failure = || Failure {
             verb: "create",
             plural: "pods".into(),
+            code: 403,
             reason: "Forbidden".into(),
             message: "exceeded quota".into(),
         };

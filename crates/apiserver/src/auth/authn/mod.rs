@@ -7,20 +7,19 @@ pub mod bootstrap_token;
 pub mod certificate;
 pub mod front_proxy;
 pub mod oidc;
+mod remembered;
 pub mod service_account;
 pub mod structured;
 pub mod token;
 pub mod token_file;
 pub mod token_webhook;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use clock::{Duration, Instant, Seldom};
+use clock::{Instant, Seldom};
 use front_proxy::Refused;
 use futures::future::BoxFuture;
 use http::HeaderMap;
-use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 
@@ -28,34 +27,12 @@ use api::status::StatusError;
 
 use super::{User, credentials::WEBSOCKET_TOKEN, header};
 use crate::http::access::{Authenticator, Known, Peer};
+use remembered::Remembered;
 use structured::{Anonymous, Structured};
 use token::{Identity, Rejected, Tokens};
 
 /// The complaint about a token that nobody knows, to whoever shows it or asks about it.
 pub const UNKNOWN_TOKEN: &str = "invalid bearer token";
-
-/// How long an accepted token is believed without another check, and how many are remembered.
-const REMEMBERED: Duration = Duration::from_secs(10);
-const REMEMBERED_TOKENS: usize = 8192;
-
-/// Accepted tokens by their SHA-256, with the end of the trust in them.
-#[derive(Default)]
-struct Remembered {
-    users: HashMap<[u8; 32], (Instant, Known)>,
-    /// The changes of the configuration under which they were accepted.
-    changes: u64,
-}
-
-impl Remembered {
-    /// The tokens that were accepted since the last change.
-    fn of(&mut self, changes: u64) -> &mut HashMap<[u8; 32], (Instant, Known)> {
-        if self.changes != changes {
-            self.changes = changes;
-            self.users.clear();
-        }
-        &mut self.users
-    }
-}
 
 /// All ways to find out who asks.
 pub struct Authentication {
@@ -68,7 +45,7 @@ pub struct Authentication {
     pub structured: Option<Arc<Structured>>,
     /// The audiences that this API server answers to.
     pub audiences: Vec<String>,
-    remembered: Mutex<Remembered>,
+    remembered: Remembered,
 }
 
 impl Authentication {
@@ -80,13 +57,14 @@ impl Authentication {
             anonymous: Anonymous { enabled: true, paths: Vec::new() },
             structured: None,
             audiences,
-            remembered: Mutex::default(),
+            remembered: Remembered::default(),
         }
     }
 
     /// The lines for `/metrics`.
     pub fn render(&self) -> String {
-        self.certificates.as_ref().map(certificate::Certificates::render).unwrap_or_default()
+        let of_certificates = self.certificates.as_ref().map(certificate::Certificates::render).unwrap_or_default();
+        of_certificates + &self.remembered.metrics.render()
     }
 
     /// Finds the user behind a request for a path with these headers, over a connection with these client certificates.
@@ -141,27 +119,22 @@ impl Authentication {
     }
 
     async fn known_token(&self, token: &str) -> Result<Known, Rejected> {
-        let key: [u8; 32] = Sha256::digest(token).into();
+        let key: remembered::Key = Sha256::digest(token).into();
         let (now, changes) = (Instant::now(), self.changes());
-        if let Some((until, known)) = self.remembered.lock().of(changes).get(&key)
-            && *until > now
-        {
-            return Ok(known.clone());
+        if let Some(known) = self.remembered.get(&key, now, changes) {
+            self.remembered.searched(now, true);
+            return Ok(known);
         }
-        let identity = self.check_token(token, &self.audiences).await?.ok_or(UNKNOWN_TOKEN)?;
+        let checking = self.remembered.checking();
+        let checked = self.check_token(token, &self.audiences).await;
+        checking.end(matches!(checked, Ok(Some(_))));
+        self.remembered.searched(now, false);
+        let identity = checked?.ok_or(UNKNOWN_TOKEN)?;
         let user = Arc::new(User::clone(&identity.user).authenticated());
         let known = Known { user, notes: identity.notes.into() };
         // A user who was found under another configuration counts for this request alone.
-        if self.changes() != changes {
-            return Ok(known);
-        }
-        let mut remembered = self.remembered.lock();
-        let remembered = remembered.of(changes);
-        if remembered.len() >= REMEMBERED_TOKENS {
-            remembered.retain(|_, (until, _)| *until > now);
-        }
-        if remembered.len() < REMEMBERED_TOKENS {
-            remembered.insert(key, (now + REMEMBERED, known.clone()));
+        if self.changes() == changes {
+            self.remembered.keep(key, now, changes, &known);
         }
         Ok(known)
     }
@@ -217,6 +190,13 @@ fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Rejected> {
     let mut words = value.trim().splitn(3, ' ');
     let bearer = words.next().is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
     Ok(words.next().filter(|token| bearer && !token.is_empty()).map(str::to_owned))
+}
+
+/// The warning for a client that is known by what it should no longer use, by the notes about that.
+pub fn warning(notes: &[token::Note]) -> Option<&'static str> {
+    notes.iter().any(|(key, _)| *key == service_account::LEGACY_AUTOGENERATED).then_some(
+        "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.",
+    )
 }
 
 /// A client is told this that put one blank too many before its token, which makes it none.
@@ -292,6 +272,26 @@ mod tests {
         );
         all.anonymous.enabled = false;
         assert_eq!(ask(&all, None).await.unwrap_err().message, "Unauthorized");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_spares_a_check() {
+        let all = authentication();
+        for (token, after) in [("secret", 0), ("secret", 9), ("wrong", 0), ("wrong", 0), ("secret", 2)] {
+            clock::sleep(clock::Duration::from_secs(after)).await;
+            let _ = ask(&all, Some(&format!("Bearer {token}"))).await;
+        }
+        let page = all.render();
+        for expected in [
+            "request_total{status=\"hit\"} 1",
+            "request_total{status=\"miss\"} 4",
+            "request_duration_seconds_count{status=\"miss\"} 4",
+            "fetch_total{status=\"ok\"} 2",
+            "fetch_total{status=\"error\"} 2",
+            "active_fetch_count{status=\"in_flight\"} 0",
+        ] {
+            assert!(page.contains(&format!("authentication_token_cache_{expected}\n")), "{expected}: {page}");
+        }
     }
 
     #[tokio::test]

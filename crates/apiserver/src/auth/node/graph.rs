@@ -66,17 +66,32 @@ pub fn matters(group: &str, plural: &str) -> bool {
     FOLLOWED.contains(&(group, plural))
 }
 
+/// Upstream's name of what a change does to the graph.
+pub fn action(plural: &str, there: bool) -> &'static str {
+    match (plural, there) {
+        ("pods", true) => "AddPod",
+        ("pods", false) => "DeletePod",
+        ("persistentvolumes", true) => "AddPV",
+        ("persistentvolumes", false) => "DeletePV",
+        ("volumeattachments", true) => "AddVolumeAttachment",
+        ("volumeattachments", false) => "DeleteVolumeAttachment",
+        ("resourceslices", true) => "AddResourceSlice",
+        ("resourceslices", false) => "DeleteResourceSlice",
+        (_, true) => "AddPodCertificateRequest",
+        (_, false) => "DeletePodCertificateRequest",
+    }
+}
+
 impl Graph {
-    pub fn changed(&mut self, plural: &str, namespace: &str, name: &str, object: Option<&Value>) {
+    /// Takes in that an object became `object`, or is gone. Whether the graph is another one since.
+    pub fn changed(&mut self, plural: &str, namespace: &str, name: &str, object: Option<&Value>) -> bool {
         match plural {
             "pods" => self.pod(namespace, name, object),
             "persistentvolumes" => self.volume(name, object),
             "volumeattachments" => of_node(&mut self.attachments, name, object),
             "resourceslices" => of_node(&mut self.slices, name, object),
-            "podcertificaterequests" => {
-                of_node(&mut self.certificate_requests, &format!("{namespace}/{name}"), object);
-            }
-            _ => {}
+            "podcertificaterequests" => of_node(&mut self.certificate_requests, &format!("{namespace}/{name}"), object),
+            _ => false,
         }
     }
 
@@ -106,21 +121,20 @@ impl Graph {
         claim.is_some_and(|(ns, name)| self.reaches_key(node, &(Target::Claim, ns.clone(), name.clone())))
     }
 
-    fn pod(&mut self, namespace: &str, name: &str, object: Option<&Value>) {
+    fn pod(&mut self, namespace: &str, name: &str, object: Option<&Value>) -> bool {
         let id = format!("{namespace}/{name}");
         let node = object.and_then(|o| at(o, "/spec/nodeName")).and_then(Value::as_str).unwrap_or("");
         let uid = object.map_or("", api::meta::uid);
         // The objects that a Pod names are fixed once it is bound, so most updates end here. (Claims made for it can change.)
         let claims = object.is_some_and(|o| at(o, "/spec/resourceClaims").is_some());
         if !claims && self.pods.get(&id).is_some_and(|known| known.uid == uid && known.node == node) {
-            return;
+            return false;
         }
-        if let Some(old) = self.pods.remove(&id) {
-            for key in &old.refs {
-                self.drop_one(key, &old.node);
-            }
+        let old = self.pods.remove(&id);
+        for key in old.iter().flat_map(|old| &old.refs) {
+            self.drop_one(key, old.as_ref().map_or("", |old| &old.node));
         }
-        let Some(object) = object.filter(|_| !node.is_empty()) else { return };
+        let Some(object) = object.filter(|_| !node.is_empty()) else { return old.is_some() };
         let mut refs = BTreeSet::from([(Target::Pod, namespace.to_owned(), name.to_owned())]);
         // A mirror Pod comes from the node itself: it must not open anything.
         if annotation(object, api::rules::pod::MIRROR_ANNOTATION).is_none() {
@@ -130,6 +144,7 @@ impl Graph {
             *self.reach.entry(key.clone()).or_default().entry(node.to_owned()).or_default() += 1;
         }
         self.pods.insert(id, Known { uid: uid.to_owned(), node: node.to_owned(), refs });
+        true
     }
 
     fn drop_one(&mut self, key: &Key, node: &str) {
@@ -145,44 +160,69 @@ impl Graph {
         }
     }
 
-    fn volume(&mut self, name: &str, object: Option<&Value>) {
-        if let Some(old) = self.volumes.remove(name) {
-            for secret in &old.secrets {
-                if let Some(volumes) = self.by_secret.get_mut(secret) {
-                    volumes.remove(name);
-                    if volumes.is_empty() {
-                        self.by_secret.remove(secret);
-                    }
+    fn volume(&mut self, name: &str, object: Option<&Value>) -> bool {
+        let old = self.volumes.remove(name);
+        for secret in old.iter().flat_map(|old| &old.secrets) {
+            if let Some(volumes) = self.by_secret.get_mut(secret) {
+                volumes.remove(name);
+                if volumes.is_empty() {
+                    self.by_secret.remove(secret);
                 }
             }
         }
-        let Some(spec) = object.and_then(|o| o.get("spec")) else { return };
+        let Some(spec) = object.and_then(|o| o.get("spec")) else { return old.is_some() };
         let text = |v: &Value, field: &str| v.get(field).and_then(Value::as_str).map(str::to_owned);
         let claim = spec.get("claimRef").and_then(|c| Some((text(c, "namespace")?, text(c, "name")?)));
-        let default = claim.as_ref().map(|(namespace, _)| namespace.clone()).unwrap_or_default();
-        let mut secrets = BTreeSet::new();
-        for source in spec.as_object().into_iter().flat_map(|s| s.values()).filter_map(Value::as_object) {
-            for (field, value) in source {
-                let reference = field.ends_with("SecretRef") || field == "secretRef";
-                if let Some(name) = text(value, "name").filter(|_| reference) {
-                    let namespace = text(value, "namespace").unwrap_or_else(|| default.clone());
-                    secrets.insert((Target::Secret, namespace, name));
-                }
-            }
-        }
+        let default = claim.as_ref().map_or("", |(namespace, _)| namespace);
+        let secrets: BTreeSet<Key> = secrets_for_nodes(spec, default).collect();
         for secret in &secrets {
             self.by_secret.entry(secret.clone()).or_default().insert(name.to_owned());
         }
         self.volumes.insert(name.to_owned(), Volume { claim, secrets });
+        true
     }
 }
 
+/// The references to Secrets that a kubelet needs to bring a volume into a Pod. Those for the controllers of a CSI driver are
+/// not among them.
+const SECRETS_OF_VOLUMES: &[(&str, &[&str])] = &[
+    ("csi", &["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"]),
+    ("cephfs", &["secretRef"]),
+    ("cinder", &["secretRef"]),
+    ("flexVolume", &["secretRef"]),
+    ("iscsi", &["secretRef"]),
+    ("rbd", &["secretRef"]),
+    ("scaleIO", &["secretRef"]),
+    ("storageos", &["secretRef"]),
+];
+
+/// The Secrets that the node of a volume needs. Where no namespace is said, they are in that of the claim.
+fn secrets_for_nodes<'a>(spec: &'a Value, default: &'a str) -> impl Iterator<Item = Key> + 'a {
+    let text = |of: &'a Value, field: &str| of.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let key = move |name: &str, namespace: Option<&str>| {
+        (Target::Secret, namespace.unwrap_or(default).to_owned(), name.to_owned())
+    };
+    let named = SECRETS_OF_VOLUMES.iter().flat_map(move |(source, fields)| {
+        let source = spec.get(*source);
+        fields.iter().filter_map(move |field| {
+            let reference = source?.get(*field)?;
+            Some(key(text(reference, "name")?, text(reference, "namespace")))
+        })
+    });
+    let azure = spec
+        .get("azureFile")
+        .and_then(move |source| Some(key(text(source, "secretName")?, text(source, "secretNamespace"))));
+    named.chain(azure)
+}
+
 /// Keeps which node an object is for.
-fn of_node(all: &mut HashMap<String, String>, name: &str, object: Option<&Value>) {
-    match object.and_then(|o| at(o, "/spec/nodeName")).and_then(Value::as_str) {
+fn of_node(all: &mut HashMap<String, String>, name: &str, object: Option<&Value>) -> bool {
+    let node = object.and_then(|o| at(o, "/spec/nodeName")).and_then(Value::as_str);
+    let old = match node {
         Some(node) => all.insert(name.to_owned(), node.to_owned()),
         None => all.remove(name),
     };
+    old.as_deref() != node
 }
 
 /// The kinds of object that a Pod names: what a Pod that a node makes itself must not do.
@@ -226,7 +266,7 @@ fn collect(pod: &Value, namespace: &str, pod_name: &str, refs: &mut BTreeSet<Key
         add(Target::Claim, at(volume, "/persistentVolumeClaim/claimName"));
         add(Target::Secret, at(volume, "/azureFile/secretName"));
         add(Target::Secret, at(volume, "/csi/nodePublishSecretRef/name"));
-        for kind in ["cephfs", "rbd", "flexVolume", "iscsi", "scaleIO", "storageos"] {
+        for kind in ["cephfs", "cinder", "rbd", "flexVolume", "iscsi", "scaleIO", "storageos"] {
             add(Target::Secret, volume.get(kind).and_then(|v| at(v, "/secretRef/name")));
         }
         for source in volume.get("projected").into_iter().flat_map(|p| items(p, "sources")) {

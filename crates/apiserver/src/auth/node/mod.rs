@@ -5,7 +5,9 @@
 pub mod graph;
 
 use api::features::{Feature, Features};
+use clock::Instant;
 use json::Value;
+use meter::{Metric, Metrics};
 use parking_lot::RwLock;
 
 use graph::{Graph, Target};
@@ -13,10 +15,21 @@ use graph::{Graph, Target};
 use super::rbac::PolicyRule;
 use super::{Answer, Attributes, Authorizer, Rules, User, Verdict, known};
 
+/// Each twice the one before, from a tenth of a millisecond on.
+const SECONDS: &[f64] =
+    &[0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048];
+
+static ACTIONS: Metric = Metric::histogram(
+    "node_authorizer_graph_actions_duration_seconds",
+    "[ALPHA] Histogram of duration of graph actions in node authorizer.",
+    SECONDS,
+);
+
 /// The authorizer. It follows Pods, PersistentVolumes and VolumeAttachments through [`NodeAuthorizer::changed`].
 pub struct NodeAuthorizer {
     graph: RwLock<Graph>,
     rules: Vec<PolicyRule>,
+    pub metrics: Metrics,
 }
 
 /// The rules for every kubelet, whatever runs on its node.
@@ -48,13 +61,18 @@ fn no(reason: impl Into<String>) -> Verdict {
 
 impl NodeAuthorizer {
     pub fn new(features: Features) -> Self {
-        NodeAuthorizer { graph: RwLock::default(), rules: rules(features) }
+        NodeAuthorizer { graph: RwLock::default(), rules: rules(features), metrics: Metrics::default() }
     }
 
     /// Takes in that an object became `object`, or is gone. Kinds that matter nothing are ignored.
     pub fn changed(&self, group: &str, plural: &str, namespace: &str, name: &str, object: Option<&Value>) {
-        if graph::matters(group, plural) {
-            self.graph.write().changed(plural, namespace, name, object);
+        if !graph::matters(group, plural) {
+            return;
+        }
+        let began = Instant::now();
+        if self.graph.write().changed(plural, namespace, name, object) {
+            let action = graph::action(plural, object.is_some());
+            self.metrics.observe(&ACTIONS, &[("operation", action)], began.elapsed().as_secs_f64());
         }
     }
 
@@ -261,8 +279,24 @@ mod tests {
         }});
         node.changed("", "pods", "ns", "web", Some(&pod));
         let volume = json!({"spec": {"claimRef": {"namespace": "ns", "name": "claim"},
-            "csi": {"nodeStageSecretRef": {"namespace": "storage", "name": "key"}}}});
+        "csi": {
+            "nodeStageSecretRef": {"namespace": "storage", "name": "key"},
+            "nodePublishSecretRef": {"namespace": "storage", "name": "publish"},
+            "nodeExpandSecretRef": {"namespace": "storage", "name": "expand"},
+            "controllerPublishSecretRef": {"namespace": "storage", "name": "controllers-publish"},
+            "controllerExpandSecretRef": {"namespace": "storage", "name": "controllers-expand"},
+        }}});
         node.changed("", "persistentvolumes", "", "pv", Some(&volume));
+        let sources = [
+            ("azureFile", json!({"secretName": "azure", "secretNamespace": ""})),
+            ("azureFile", json!({"secretName": "azure", "secretNamespace": "elsewhere"})),
+            ("cinder", json!({"secretRef": {"name": "cinder"}})),
+            ("rbd", json!({"secretRef": {"name": "rbd", "namespace": "elsewhere"}})),
+        ];
+        for (n, (source, of)) in sources.iter().enumerate() {
+            let volume = json!({"spec": {"claimRef": {"namespace": "ns", "name": "claim"}, *source: of}});
+            node.changed("", "persistentvolumes", "", &format!("pv{n}"), Some(&volume));
+        }
         for (name, of) in [("s1", "n1"), ("s2", "n2")] {
             let slice = json!({"spec": {"nodeName": of}});
             node.changed("resource.k8s.io", "resourceslices", "", name, Some(&slice));
@@ -298,6 +332,12 @@ mod tests {
             "get /secrets ns/pro",
             "get /secrets ns/all",
             "get /secrets storage/key",
+            "get /secrets storage/publish",
+            "get /secrets storage/expand",
+            "get /secrets ns/azure",
+            "get /secrets elsewhere/azure",
+            "get /secrets ns/cinder",
+            "get /secrets elsewhere/rbd",
             "get /configmaps ns/kube-root-ca.crt",
             "list /configmaps ns/env",
             "get /persistentvolumeclaims ns/claim",
@@ -310,11 +350,48 @@ mod tests {
             assert!(may(&all, "n1", request), "{request}");
             assert!(!may(&all, "n2", request), "{request} from another node");
         }
-        for request in
-            ["update /secrets ns/sec", "list /secrets ns/", "get /secrets ns/other", "get /secrets other/sec"]
-        {
+        for request in [
+            "update /secrets ns/sec",
+            "list /secrets ns/",
+            "get /secrets ns/other",
+            "get /secrets other/sec",
+            "get /secrets storage/controllers-publish",
+            "get /secrets storage/controllers-expand",
+        ] {
             assert!(!may(&all, "n1", request), "{request}");
         }
+    }
+
+    #[test]
+    fn changes_of_the_graph_are_counted_by_what_they_do() {
+        let all = authorizer();
+        let on = |node: &str| json!({"metadata": {"uid": "2"}, "spec": {"nodeName": node}});
+        // A Pod that changes nothing, one that is on no node, and what is unknown anyway are no actions.
+        for object in [Some(on("n1")), Some(on("n1")), Some(on("n2")), None, None, Some(on(""))] {
+            all.changed("", "pods", "ns", "other", object.as_ref());
+        }
+        all.changed("resource.k8s.io", "resourceslices", "", "s1", Some(&on("n1")));
+        all.changed("resource.k8s.io", "resourceslices", "", "s1", None);
+        all.changed("storage.k8s.io", "volumeattachments", "", "a", None);
+        all.changed("", "persistentvolumes", "", "pv0", None);
+        all.changed("certificates.k8s.io", "podcertificaterequests", "ns", "s1", None);
+        all.changed("apps", "deployments", "ns", "d", Some(&on("n1")));
+        let page = all.metrics.render();
+        let counted: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("node_authorizer_graph_actions_duration_seconds_count{operation="))
+            .collect();
+        let expected = [
+            "\"AddPV\"} 5",
+            "\"AddPod\"} 3",
+            "\"AddPodCertificateRequest\"} 2",
+            "\"AddResourceSlice\"} 2",
+            "\"DeletePV\"} 1",
+            "\"DeletePod\"} 1",
+            "\"DeletePodCertificateRequest\"} 1",
+            "\"DeleteResourceSlice\"} 1",
+        ];
+        assert_eq!(counted, expected);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The server's metrics, in Prometheus' text form at `/metrics`.
 
+pub mod issued;
 pub mod load;
 pub mod requests;
 

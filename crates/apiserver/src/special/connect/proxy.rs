@@ -131,15 +131,15 @@ fn page(body: Body, place: Place) -> Body {
 }
 
 pub(super) async fn pod(connector: &Connector, call: Call) -> Result<Response, StatusError> {
-    let path = match rest(&call) {
-        Ok(path) => path,
-        Err(redirect) => return Ok(*redirect),
-    };
     let id = call.info.name.clone();
     let named = split(&id, "pod")?;
     let pod = object(&call.state, "pods", &call.info.namespace, named.name).await?;
     let host = pod.pointer("/status/podIP").and_then(Value::as_str).unwrap_or("").to_owned();
     let port = if named.port.is_empty() { first_port(&pod).unwrap_or(80) } else { port_number(named.port)? };
+    let path = match rest(&call) {
+        Ok(path) => path,
+        Err(redirect) => return Ok(*redirect),
+    };
     pass(connector, call, named.scheme, Endpoint::new(host, port), &path).await
 }
 
@@ -150,14 +150,14 @@ fn first_port(pod: &Value) -> Option<u16> {
 }
 
 pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, StatusError> {
-    let path = match rest(&call) {
-        Ok(path) => path,
-        Err(redirect) => return Ok(*redirect),
-    };
     let id = call.info.name.clone();
     let named = split(&id, "node")?;
     let node = object(&call.state, "nodes", "", named.name).await?;
     let endpoint = connector.kubelet(&node)?;
+    let path = match rest(&call) {
+        Ok(path) => path,
+        Err(redirect) => return Ok(*redirect),
+    };
     if named.port.is_empty() || named.port == endpoint.port.to_string() {
         let (call, place) = placed(call, &endpoint);
         return Ok(through(connector.pass(call, &path, &endpoint).await?, place));
@@ -167,15 +167,16 @@ pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, 
 }
 
 pub(super) async fn service(connector: &Connector, call: Call) -> Result<Response, StatusError> {
-    let path = match rest(&call) {
-        Ok(path) => path,
-        Err(redirect) => return Ok(*redirect),
-    };
     let id = call.info.name.clone();
     let named = split(&id, "service")?;
     let found = service::resolve(&call.state.objects, &call.info.namespace, named.name, named.port).await?;
     let none = || StatusError::unavailable(format!("no endpoints available for service \"{id}\""));
-    pass(connector, call, named.scheme, found.ok_or_else(none)?, &path).await
+    let endpoint = found.ok_or_else(none)?;
+    let path = match rest(&call) {
+        Ok(path) => path,
+        Err(redirect) => return Ok(*redirect),
+    };
+    pass(connector, call, named.scheme, endpoint, &path).await
 }
 
 #[cfg(test)]

@@ -229,6 +229,51 @@ async fn patches_are_decoded_defaulted_and_validated() {
     internal(&deleted, Value::Null, &format!("admission webhook \"one.example.com\" {what}")).await;
 }
 
+/// Upstream's TestMutatingWebhookDuplicateOwnerReferences.
+#[tokio::test]
+async fn owners_that_stand_twice_are_told_of() {
+    let scene = Scene::start().await;
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Node", "name": "fake-node", "uid": uid});
+    let owned = |owners: Value| {
+        let mut map = map("m");
+        map["metadata"]["ownerReferences"] = owners;
+        map
+    };
+    let create = format!("POST {MAPS}");
+    let update = format!("PUT {MAPS}/m");
+    let patch = format!("PATCH {MAPS}/m\napplication/json-patch+json");
+    let hear = async |head: &str, body: Value| {
+        let (code, warnings, made) = scene.talk.hear("+root", head, body).await;
+        assert!(code < 300, "{head}: {made}");
+        assert_eq!(made["metadata"]["ownerReferences"].as_array().unwrap().len(), 1, "{head}: {made}");
+        let told = |text: &String| match text.contains("contains duplicate entries after mutating admission happens;") {
+            true => "after",
+            false if text.contains("metadata.ownerReferences contains duplicate entries;") => "before",
+            false => panic!("{text}"),
+        };
+        assert!(warnings.iter().all(|text| text.ends_with("duplicate UID(s) observed: u\"")), "{warnings:?}");
+        warnings.iter().map(told).collect::<Vec<_>>().join(" ")
+    };
+    let twice = || json!([owner("u"), owner("u")]);
+    let add = json!([{"op": "add", "path": "/metadata/ownerReferences/-", "value": owner("u")}]);
+    assert_eq!(hear(&create, owned(twice())).await, "before");
+    assert_eq!(hear(&update, owned(twice())).await, "before");
+    assert_eq!(hear(&patch, add).await, "after", "a patch is looked at once");
+    scene.one("mutating", json!({})).await;
+    scene.hook.be(
+        "/one",
+        Mood::Saying(|_| {
+            let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "fake-node", "uid": "u"});
+            patched(json!([{"op": "add", "path": "/metadata/ownerReferences/-", "value": owner}]))
+        }),
+    );
+    assert_eq!(hear(&patch, json!([])).await, "after");
+    assert_eq!(hear(&update, owned(json!([owner("u")]))).await, "after");
+    assert_eq!(hear(&update, owned(twice())).await, "before after");
+    scene.ok(&format!("DELETE {MAPS}/m"), json!(null)).await;
+    assert_eq!(hear(&create, owned(json!([owner("u")]))).await, "after");
+}
+
 #[tokio::test]
 async fn dry_runs_are_kept_from_webhooks_with_effects() {
     let scene = Scene::start().await;

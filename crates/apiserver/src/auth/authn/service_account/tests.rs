@@ -126,6 +126,9 @@ async fn a_token_in_a_secret_is_good_while_that_secret_holds_it() {
     marked["metadata"]["labels"] = json!({INVALID_SINCE: "2026-01-01"});
     put("secrets", "bot-token", marked).await;
     assert!(check().await.unwrap_err().contains("has been marked invalid"));
+    let counted = "serviceaccount_invalid_legacy_auto_token_uses_total 1\n";
+    assert!(tokens.metrics.render().contains(counted), "{}", tokens.metrics.render());
+    assert_eq!(day().await, Some(clock::now().strftime("%Y-%m-%d").to_string()), "a refused use is a use");
     let mut going = secret(&token);
     going["metadata"]["deletionTimestamp"] = json!(clock::now().to_string());
     put("secrets", "bot-token", going).await;
