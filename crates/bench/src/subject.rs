@@ -50,12 +50,13 @@ pub fn free_url() -> anyhow::Result<String> {
 impl Server {
     /// Starts `skiff server` with further flags and waits until it says that it is ready.
     pub async fn start(skiff: &Path, flags: &[&str]) -> anyhow::Result<Self> {
-        let folder = scratch("server")?;
+        let port = free_port()?;
+        // Two may stand beside each other.
+        let (folder, said) = (scratch(&format!("server-{port}"))?, scratch(&format!("server-{port}.log"))?);
         let tokens = scratch("tokens.csv")?;
         let users = USERS.map(|user| format!("{TOKEN}-{user},{user},{user},workers\n")).concat();
         std::fs::write(&tokens, format!("{TOKEN},bench,bench,\"system:masters\"\n{users}"))?;
-        let port = free_port()?;
-        let log = std::fs::File::create(scratch("server.log")?)?;
+        let log = std::fs::File::create(&said)?;
         let begun = Instant::now();
         let child = Command::new(skiff)
             .args(["server", "--bind-address=127.0.0.1", "--data-dir"])
@@ -74,7 +75,7 @@ impl Server {
         let deadline = begun + Duration::from_secs(30);
         let (api, ready_millis) = loop {
             if let Some(status) = child.0.as_mut().and_then(|c| c.try_wait().ok().flatten()) {
-                bail!("the server ended ({status}); its log is {}", scratch("server.log")?.display());
+                bail!("the server ended ({status}); its log is {}", said.display());
             }
             if let Ok(authority) = std::fs::read_to_string(folder.join("pki/ca.crt"))
                 && let Ok(api) = Api::connect(address, &authority, TOKEN, 4).await
@@ -83,7 +84,7 @@ impl Server {
                 break (api, begun.elapsed().as_secs_f64() * 1000.0);
             }
             if Instant::now() > deadline {
-                bail!("the server is not ready after 30 s; its log is {}", scratch("server.log")?.display());
+                bail!("the server is not ready after 30 s; its log is {}", said.display());
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
