@@ -15,7 +15,7 @@ use crate::{
     subject::used,
 };
 
-const PODS: usize = 50;
+pub const PODS: usize = 50;
 const PATH: &str = "/api/v1/namespaces/default/pods";
 
 /// Creates the Pods and waits on a watch until all of them run. `pid` is the node's own process.

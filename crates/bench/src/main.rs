@@ -4,6 +4,7 @@
 mod api;
 mod burst;
 mod custom;
+mod engine;
 mod etcd;
 mod guards;
 mod hollow;

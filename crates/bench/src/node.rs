@@ -102,6 +102,7 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     times.sort_by(f64::total_cmp);
     report.add("Pod create to Running seen (engine time included)", times[2], "ms", None, "median of 5");
     let pid: u32 = std::fs::read_to_string(folder.join("skiff.pid"))?.trim().parse()?;
+    crate::engine::measure(&folder, report).await?;
     crate::burst::measure(&api, pid, report).await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = used(pid);
