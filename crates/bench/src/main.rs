@@ -2,15 +2,12 @@
 //! beside them. Everything runs on loopback, in a data folder of its own, and ends with the run.
 
 mod api;
-mod burst;
 mod custom;
-mod engine;
 mod etcd;
 mod guards;
 mod hollow;
 mod limits;
 mod load;
-mod network;
 mod node;
 mod objects;
 mod report;
@@ -67,7 +64,7 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    if network::is_end()? {
+    if node::network::is_end()? {
         return Ok(());
     }
     let args = Args::parse();

@@ -1,5 +1,9 @@
 //! The rows of a whole node: `skiff up` on this machine.
 
+mod burst;
+mod engine;
+pub mod network;
+
 use std::{
     ops::ControlFlow,
     path::Path,
@@ -59,7 +63,7 @@ pub fn join(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
         Some(AtMost(25.0)),
         "without containerd, after a minute",
     );
-    crate::network::measure(&cluster.folder, report)
+    network::measure(&cluster.folder, report)
 }
 
 /// `skiff up` on this machine: how fast it starts, how fast a Pod runs, what it costs when nothing happens.
@@ -102,8 +106,8 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     times.sort_by(f64::total_cmp);
     report.add("Pod create to Running seen (engine time included)", times[2], "ms", None, "median of 5");
     let pid: u32 = std::fs::read_to_string(folder.join("skiff.pid"))?.trim().parse()?;
-    crate::engine::measure(&folder, report).await?;
-    crate::burst::measure(&api, pid, report).await?;
+    engine::measure(&folder, report).await?;
+    burst::measure(&api, pid, report).await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = used(pid);
     const WINDOW: f64 = 60.0;

@@ -12,7 +12,8 @@ use runtime::{
     },
 };
 
-use crate::{burst::PODS, load::drive, report::Report};
+use super::burst::PODS;
+use crate::{load::drive, report::Report};
 
 const IMAGE: &str = "skiff.local/busybox:1";
 
