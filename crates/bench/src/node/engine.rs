@@ -1,13 +1,13 @@
-//! The engine alone: as many sandboxes at once as the burst has Pods, each with a container, asked for without a node in between. What a
-//! burst takes beyond that is skiff's.
+//! The engine alone: sandboxes with a container each, one after another and as many at once as the burst has Pods, asked for without a
+//! node in between. What Pods take beyond that is skiff's.
 
-use std::{collections::HashMap, path::Path, time::Instant};
+use std::{collections::HashMap, path::Path};
 
 use runtime::{
     Cri, Runtime,
     container::ContainerConfig,
     cri_api::{
-        ContainerMetadata, ImageSpec, LinuxContainerConfig, LinuxContainerResources, LinuxPodSandboxConfig,
+        ContainerMetadata, ImageSpec, LinuxContainerConfig, LinuxContainerResources, LinuxPodSandboxConfig, PodSandbox,
         PodSandboxConfig, PodSandboxMetadata,
     },
 };
@@ -15,6 +15,8 @@ use runtime::{
 use super::burst::PODS;
 use crate::{load::drive, report::Report};
 
+/// How many are started one after another.
+const SINGLE: usize = 5;
 const IMAGE: &str = "skiff.local/busybox:1";
 
 fn sandbox(i: usize, logs: &Path) -> PodSandboxConfig {
@@ -47,7 +49,6 @@ fn container() -> ContainerConfig {
 /// Over the engine of the node that has this data folder.
 pub async fn measure(folder: &Path, report: &mut Report) -> anyhow::Result<()> {
     let (engine, logs) = (&Cri::new(&folder.join("run/containerd.sock").display().to_string()), &folder.join("logs"));
-    let begun = Instant::now();
     let start = |i: usize| async move {
         let config = sandbox(i, logs);
         let id = engine.run_sandbox(config.clone(), "").await?;
@@ -55,13 +56,17 @@ pub async fn measure(folder: &Path, report: &mut Report) -> anyhow::Result<()> {
         engine.start_container(&container).await?;
         anyhow::Ok(())
     };
-    drive(PODS, PODS, start).await?;
-    let seconds = begun.elapsed().as_secs_f64();
+    let single = drive(SINGLE, 1, start).await?;
+    report.add("the engine alone: a sandbox and a container, started", single.quantile(0.5), "ms", None, "median of 5");
+    remove(engine).await?;
+    let all = drive(PODS, PODS, start).await?;
     let what = format!("the engine alone: {PODS} sandboxes at once, each with a container that is started");
-    report.add(&what, seconds, "s", None, "without volumes, probes and events");
-    let own = |sandbox: &runtime::cri_api::PodSandbox| {
-        sandbox.metadata.as_ref().is_some_and(|metadata| metadata.namespace == "bench")
-    };
+    report.add(&what, all.seconds, "s", None, "without volumes, probes and events");
+    remove(engine).await
+}
+
+async fn remove(engine: &Cri) -> anyhow::Result<()> {
+    let own = |sandbox: &PodSandbox| sandbox.metadata.as_ref().is_some_and(|metadata| metadata.namespace == "bench");
     let made: Vec<String> = engine.sandboxes(None).await?.into_iter().filter(own).map(|sandbox| sandbox.id).collect();
     let made = &made;
     let remove = |i: usize| async move {
