@@ -80,7 +80,7 @@ async fn of_pod(kubelet: &Kubelet, pod: &PodUsage, disk: Option<Disk>, volumes: 
         });
         containers.insert(container.name.clone(), (layer, logs));
     }
-    let desired = kubelet.pods.named(&pod.namespace, &pod.name).map(|handle| handle.desired());
+    let desired = kubelet.pods.get(&pod.uid).map(|handle| handle.desired());
     let all = desired.iter().flat_map(|desired| desired.spec().volumes.iter().flatten());
     let local: Vec<&str> = all.clone().filter(|volume| is_local(volume)).map(|volume| &*volume.name).collect();
     let volumes = volumes.iter().filter(|usage| local.contains(&&*usage.name));

@@ -1,6 +1,5 @@
 //! The use that the kernel tells of: cgroups of Pods and containers, the links of their networks, and the machine.
 
-use api::features::Feature;
 use std::collections::BTreeMap;
 
 use crate::{
@@ -11,7 +10,7 @@ use crate::{
         machine,
         stalls::Stalls,
     },
-    usage::{Link, Network, Sample},
+    usage::{Link, Network, Sample, tells_of_stalls},
 };
 
 /// The link that is told of first, as upstream has it.
@@ -30,8 +29,7 @@ pub fn of_cgroup(kubelet: &Kubelet, path: &str) -> Sample {
 }
 
 fn stalls(kubelet: &Kubelet, path: &str) -> Stalls {
-    let told = kubelet.config.features.enabled(Feature::KubeletPSI);
-    if told { Stalls::of(&kubelet.host.cgroups, path) } else { Stalls::default() }
+    if tells_of_stalls(kubelet) { Stalls::of(&kubelet.host.cgroups, path) } else { Stalls::default() }
 }
 
 /// The whole machine.

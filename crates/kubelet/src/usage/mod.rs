@@ -130,7 +130,7 @@ pub async fn read(kubelet: &Kubelet, depth: Depth) -> runtime::Result<NodeUsage>
     let told = if by_engine { told(kubelet, &sandboxes).await? } else { None };
     let mut pods = match told {
         Some(told) => as_told(kubelet, active(kubelet), told, &sandboxes),
-        None => as_counted(kubelet, active(kubelet), &sandboxes).await?,
+        None => as_counted(kubelet, active(kubelet), &sandboxes, depth).await?,
     };
     pods.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
     kubelet.rates.forget(clock::now());
@@ -202,7 +202,12 @@ impl Sample {
 }
 
 /// The Pods as the kernel counts for them, and for those containers that the engine knows.
-async fn as_counted(kubelet: &Kubelet, pods: Vec<Active>, sandboxes: &[PodSandbox]) -> runtime::Result<Vec<PodUsage>> {
+async fn as_counted(
+    kubelet: &Kubelet,
+    pods: Vec<Active>,
+    sandboxes: &[PodSandbox],
+    depth: Depth,
+) -> runtime::Result<Vec<PodUsage>> {
     let mut measured = BTreeMap::<String, Vec<Measured>>::new();
     for container in containers(kubelet).await? {
         measured.entry(container.pod_uid.clone()).or_default().push(container);
@@ -215,8 +220,8 @@ async fn as_counted(kubelet: &Kubelet, pods: Vec<Active>, sandboxes: &[PodSandbo
             container.sample =
                 if counted.is_told() { counted } else { rated(kubelet, &container.id, container.sample) };
         }
-        let counts: Vec<u64> = containers
-            .iter()
+        let counted = containers.iter().filter(|_| depth == Depth::Whole);
+        let counts: Vec<u64> = counted
             .filter_map(|container| counters::members(&kubelet.host.cgroups, &format!("{path}/{}", container.id)))
             .collect();
         let mut pod = of_pod(&desired, &status, kernel::of_cgroup(kubelet, &path), containers);
@@ -276,8 +281,11 @@ fn rated(kubelet: &Kubelet, id: &str, sample: Sample) -> Sample {
 
 /// The reading without what the feature gates hide.
 fn shown(kubelet: &Kubelet, sample: Sample) -> Sample {
-    let told = kubelet.config.features.enabled(Feature::KubeletPSI);
-    Sample { stalls: if told { sample.stalls } else { Stalls::default() }, ..sample }
+    Sample { stalls: if tells_of_stalls(kubelet) { sample.stalls } else { Stalls::default() }, ..sample }
+}
+
+fn tells_of_stalls(kubelet: &Kubelet) -> bool {
+    kubelet.config.features.enabled(Feature::KubeletPSI)
 }
 
 /// The Pod with those of its measured containers that its status says run: what is left of an earlier run does not count.
