@@ -90,6 +90,23 @@ has "hello from" curl -s --max-time 5 "http://$other:8080"
 k delete networkpolicy deny >/dev/null
 until_true 20 has "hello from" k exec "$pod" -- timeout 2 wget -qO- "http://$other:8080"
 
+step "containers are started again while the server is stopped, with the variables that they had, and it is told afterwards"
+k create configmap said --from-literal=word=lasting >/dev/null
+cat <<POD | k apply -f - >/dev/null
+{apiVersion: v1, kind: Pod, metadata: {name: goes-on}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: main,
+  image: "skiff.local/busybox:1", envFrom: [{configMapRef: {name: said}}], command: [sh, -c, 'echo "\$word"; sleep 100000']}]}}
+POD
+k wait --for=condition=Ready pod/goes-on --timeout=60s >/dev/null
+logs=$(echo "$NODE"/logs/default_goes-on_*/main)
+kill -STOP "$server"
+kill -9 "$(pgrep -f '^sh -c echo "\$word"')"
+until_true 60 has lasting cat "$logs/1.log"
+kill -CONT "$server"
+until_true 60 says 1 k get pod goes-on -o jsonpath='{.status.containerStatuses[0].restartCount}'
+until_true 60 node_is True
+k delete pod goes-on >/dev/null
+k delete configmap said >/dev/null
+
 step "the kubelet's certificate is the cluster's, for this node"
 kubelet=$(k get nodes -o jsonpath='{.items[0].status.addresses[?(@.type=="InternalIP")].address}')
 has "Verification: OK" openssl s_client -connect "$kubelet:20250" -CAfile "$DATA/pki/ca.crt" -verify_ip "$kubelet" -brief </dev/null

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use clock::Instant;
+use clock::{Duration, Instant};
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Request, Response, header};
 use parking_lot::RwLock;
@@ -28,6 +28,18 @@ use crate::{
 pub struct Client {
     way: Way,
     in_process: bool,
+}
+
+/// How long the beginning of an answer is waited for. A server ends a request after a minute by itself.
+const PATIENCE: Duration = Duration::from_secs(65);
+
+/// Another such time, for one request.
+#[derive(Clone, Copy)]
+struct Patience(Duration);
+
+/// How long this request waits for the beginning of its answer.
+pub(crate) fn patience(request: &Request<Body>) -> Duration {
+    request.extensions().get::<Patience>().map_or(PATIENCE, |patience| patience.0)
 }
 
 type Way = Arc<dyn Fn(Request<Body>) -> Sending + Send + Sync>;
@@ -51,6 +63,17 @@ impl Client {
             HeaderValue::try_from(format!("{program}/{}", env!("CARGO_PKG_VERSION"))).expect("a word of letters");
         let way: Way = Arc::new(move |mut request| {
             request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| agent.clone());
+            (self.way)(request)
+        });
+        Client { way, ..self }
+    }
+
+    /// This client for requests that wait no longer than this for the beginning of an answer: a server that has stopped, or that
+    /// the network no longer reaches, closes no connection.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> Client {
+        let way: Way = Arc::new(move |mut request| {
+            request.extensions_mut().insert(Patience(patience));
             (self.way)(request)
         });
         Client { way, ..self }
@@ -129,6 +152,7 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
     Some(copy)
 }
 

@@ -8,6 +8,7 @@ use http::{HeaderName, HeaderValue, Request, Response, header};
 use crate::{
     body::Body,
     config::Config,
+    connect,
     error::{ConfigError, Error, wrong},
     shown::Shown,
 };
@@ -55,7 +56,11 @@ impl Remote {
             request.headers_mut().extend(context.parse().ok().map(|context| (TRACE.clone(), context)));
             span
         });
-        let answer = self.dialer.send(&self.to, request).await;
+        let patience = connect::patience(&request);
+        let Ok(answer) = clock::timeout(patience, self.dialer.send(&self.to, request)).await else {
+            let text = format!("{} did not begin to answer within {patience:?}", self.to.authority());
+            return Err(Error::transport(std::io::Error::new(std::io::ErrorKind::TimedOut, text)));
+        };
         if let Some(span) = &mut span {
             span.answered(answer.as_ref().ok().map(|answer| answer.status().as_u16()));
         }
@@ -98,6 +103,21 @@ mod tests {
         let client = from_config(config).unwrap();
         let read = rest::read(&client, "/api/v1/pods?limit=1", rest::Form::Whole).await.unwrap();
         String::from_utf8(read.to_vec()).unwrap()
+    }
+
+    /// A server that has stopped still has its connections made by the kernel.
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_is_not_waited_for() {
+        let stopped = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", stopped.local_addr().unwrap());
+        let patient = |url: &str| from_config(&Config::new(url).unwrap()).unwrap();
+        let client = patient(&url).patient(clock::Duration::from_millis(20));
+        let error = rest::read(&client, "/api/v1/pods", rest::Form::Whole).await.unwrap_err();
+        assert!(error.to_string().contains("did not begin to answer within"), "{error}");
+        let both = crate::connect::server_list(vec![patient(&url), patient(&server().await)]);
+        let both = both.patient(clock::Duration::from_millis(500));
+        let read = rest::read(&both, "/api/v1/pods", rest::Form::Whole).await.unwrap();
+        assert!(read.starts_with(b"/api/v1/pods"), "the next one is asked");
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use api::features::Feature;
@@ -50,14 +51,16 @@ use crate::{
     users::held::Users,
     volume_room::VolumeUsages,
     volumes::{
-        certificates::Certificates,
         folder::PodFolder,
         mounter::{self, Mounter},
         plugin::Means,
         remote::Remote,
-        sources::ApiSources,
+        sources::{ApiSources, certificates::Certificates},
     },
 };
+
+/// How long the API server is waited for by what goes on without it: containers that restart, statuses, the node's own heartbeats.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const SYS: &str = "/sys/devices/system";
 /// Where the kernel writes what it has to say.
@@ -196,7 +199,7 @@ impl Kubelet {
         );
         let claims = Claims::new(&config.root_dir, config.client.clone(), drivers)?;
         let affinity = Affinity::new(&config, &host.machine, &host.sys).map_err(Error::Machine)?;
-        let sources = Arc::new(ApiSources::new(config.client.clone(), certificates, config.features));
+        let sources = Arc::new(ApiSources::new(config.client.clone().patient(PATIENCE), certificates, config.features));
         Ok(Arc::new(Kubelet {
             host,
             events,

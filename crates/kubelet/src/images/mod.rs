@@ -101,7 +101,7 @@ impl Images {
         let (mut keyring, mut unread) = (Keyring::default(), Vec::new());
         for reference in named.filter(|reference| !reference.name.is_empty()).take(SECRETS) {
             // One that is not there may not be needed: the pull tells.
-            let Ok(Some(secret)) = self.sources.pull_secret(namespace, &reference.name).await else {
+            let Ok(Some(secret)) = self.sources.pull_secret(pod, &reference.name).await else {
                 unread.push(reference.name.clone());
                 continue;
             };

@@ -88,7 +88,7 @@ impl TokenAttributes {
             return if self.requires_account { Err(Passed::NotMeant) } else { Ok(None) };
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let found = sources.service_account(namespace, name).await.map_err(|e| Passed::Failed(e.to_string()))?;
+        let found = sources.service_account(pod, name).await.map_err(|e| Passed::Failed(e.to_string()))?;
         let found = found.ok_or_else(|| Passed::Failed(format!("serviceaccounts {name:?} not found")))?;
         let held = found.metadata.annotations.unwrap_or_default();
         let mut annotations = BTreeMap::new();

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api::rules::resource_name;
-use client::{Api, Key};
+use client::{Api, Client, Key};
 use clock::Timestamp;
 use json::{Value, json};
 use k8s_openapi::{
@@ -20,7 +20,7 @@ use k8s_openapi::{
 
 use crate::{
     eviction::pressure,
-    kubelet::Kubelet,
+    kubelet::{Kubelet, PATIENCE},
     node::{
         capacity, changes, declared,
         engine::{self, Engine},
@@ -237,7 +237,9 @@ fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
 
 /// Registers the node and keeps its status and lease for ever.
 pub async fn run(kubelet: Arc<Kubelet>) {
-    let api: Api<Node> = Api::all(kubelet.config.client.clone());
+    // Heartbeats that hang would make the node look dead for longer than its server is away.
+    let client = kubelet.config.client.clone().patient(PATIENCE.min(kubelet.config.settings.status_update));
+    let api: Api<Node> = Api::all(client.clone());
     let (mut pressures, mut devices) = (kubelet.pressures.clone(), kubelet.devices.changes());
     let (mut in_use, mut shuts_down) = (kubelet.csi.in_use(), kubelet.shuts_down.subscribe());
     // The first measurement comes before the node shows itself. Without an eviction manager there is none.
@@ -245,7 +247,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
     let every = (kubelet.config.settings.status_update, kubelet.config.settings.status_report);
     let mut reported = register(&kubelet, &api).await;
     let mut kept_away = None;
-    let leases = tokio::spawn(keep_lease(kubelet.clone(), api.clone()));
+    let leases = tokio::spawn(keep_lease(kubelet.clone(), client));
     let _abort_with_us = AbortOnDrop(leases);
     let mut reported_at = 0;
     loop {
@@ -298,8 +300,9 @@ impl Drop for AbortOnDrop {
     }
 }
 
-async fn keep_lease(kubelet: Arc<Kubelet>, nodes: Api<Node>) {
-    let api: Api<Lease> = Api::namespaced(kubelet.config.client.clone(), "kube-node-lease");
+async fn keep_lease(kubelet: Arc<Kubelet>, client: Client) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let api: Api<Lease> = Api::namespaced(client, "kube-node-lease");
     let name = &kubelet.config.node_name;
     let lease_seconds = kubelet.config.settings.lease_seconds;
     // Three renewals may get lost before it ends.

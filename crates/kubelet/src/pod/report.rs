@@ -1,12 +1,17 @@
-//! Writes a Pod's status to the API: only what has changed, only when something has.
+//! Writes a Pod's status to the API: only what has changed, only when something has, and beside the work on the Pod. An API server
+//! that does not answer holds up no start, no restart and no end of a container; when it answers again it is told the newest status.
+//! Upstream counterpart: pkg/kubelet/status (Manager).
+
+use std::{sync::Arc, time::Duration};
 
 use api::object::Object;
 use client::{Api, rest::DeleteOptions};
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use tokio::sync::watch;
 
 use crate::{
-    kubelet::Kubelet,
+    kubelet::{Kubelet, PATIENCE},
     pod::{
         desired::DesiredPod,
         status::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING},
@@ -57,15 +62,97 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
     Value::Object(after)
 }
 
-/// Reports `status`, having reported `before`. The Pod as the server has it goes by `uid`: a namesake is left alone.
-/// Returns false when it should be tried again.
-pub async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &PodStatus, status: &PodStatus) -> bool {
+/// When a status that could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// A status that the API is to show. They are numbered from 1.
+#[derive(Clone, Default)]
+struct Wanted {
+    number: u64,
+    /// The Pod as the server has it goes by this, a mirror by its own: a namesake is left alone.
+    uid: String,
+    status: PodStatus,
+}
+
+/// The worker's end.
+pub struct Outbox {
+    wanted: watch::Sender<Wanted>,
+    tried: watch::Receiver<u64>,
+}
+
+/// The end that writes.
+pub struct Reporter {
+    kubelet: Arc<Kubelet>,
+    desired: DesiredPod,
+    /// The Pod or mirror, and its status as the API shows it.
+    shown: (String, PodStatus),
+    wanted: watch::Receiver<Wanted>,
+    tried: watch::Sender<u64>,
+}
+
+/// Both ends for a Pod of which the API shows `status`.
+pub fn outbox(kubelet: Arc<Kubelet>, desired: DesiredPod, status: PodStatus) -> (Outbox, Reporter) {
+    let ((wanted, asked), (tried, done)) = (watch::channel(Wanted::default()), watch::channel(0));
+    let shown = (desired.uid().to_owned(), status);
+    (Outbox { wanted, tried: done }, Reporter { kubelet, desired, shown, wanted: asked, tried })
+}
+
+impl Outbox {
+    /// Takes the place of the status before, also of one that is not written yet.
+    pub fn show(&self, uid: &str, status: &PodStatus) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_new = wanted.number == 0 || wanted.uid != uid || wanted.status != *status;
+            if is_new {
+                *wanted = Wanted { number: wanted.number + 1, uid: uid.to_owned(), status: status.clone() };
+            }
+            is_new
+        });
+    }
+
+    /// Waits until writing the newest status has been tried.
+    pub async fn tried(&mut self) {
+        let newest = self.wanted.borrow().number;
+        // Both ends go together.
+        let _ = self.tried.wait_for(|number| *number >= newest).await;
+    }
+}
+
+impl Reporter {
+    /// Writes until it is dropped.
+    pub async fn run(mut self) {
+        while self.wanted.changed().await.is_ok() {
+            while !self.write().await {
+                clock::sleep(RETRY).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// False when it should be tried again.
+    async fn write(&mut self) -> bool {
+        let wanted = self.wanted.borrow_and_update().clone();
+        if self.shown.0 != wanted.uid {
+            // A new mirror, which shows nothing.
+            self.shown = (wanted.uid, PodStatus::default());
+        }
+        let (uid, shown) = &self.shown;
+        let written = write(&self.kubelet, &self.desired, uid, shown, &wanted.status).await;
+        if written {
+            self.shown.1 = wanted.status;
+        }
+        self.tried.send_replace(wanted.number);
+        written
+    }
+}
+
+/// Reports `status`, having reported `before`. Returns false when it should be tried again.
+async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &PodStatus, status: &PodStatus) -> bool {
     let changed = difference(before, status);
     if changed.as_object().is_none_or(json::Map::is_empty) {
         return true;
     }
     waypoint::kubelet::status_update(&desired.full_name());
-    let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone(), desired.namespace());
+    let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone().patient(PATIENCE), desired.namespace());
     let patch = json!({ "metadata": { "uid": uid }, "status": changed });
     match api.strategic_patch(desired.name(), "status", patch).await {
         Ok(_) => true,
@@ -80,7 +167,7 @@ pub async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &
 
 /// The last act of a deletion: the object goes, if it still is this one.
 pub async fn delete(kubelet: &Kubelet, desired: &DesiredPod) -> bool {
-    let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone(), desired.namespace());
+    let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone().patient(PATIENCE), desired.namespace());
     let options =
         DeleteOptions { uid: Some(desired.uid().to_owned()), grace_seconds: Some(0), ..DeleteOptions::default() };
     match api.delete(desired.name(), options).await {

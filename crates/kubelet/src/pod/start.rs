@@ -27,7 +27,7 @@ use crate::{
             security::{self, Seccomp},
         },
     },
-    volumes::{folder::blocking, sources::Sources},
+    volumes::folder::blocking,
 };
 
 /// A container that is about to be made, in the sandbox where it will run.
@@ -253,11 +253,11 @@ impl Round<'_> {
             secrets.extend(from.secret_key_ref.iter().map(|r| r.name.clone()));
         }
         for name in maps {
-            let data = kubelet.sources.texts(desired.namespace(), &name).await.map_err(|e| e.to_string())?;
+            let data = kubelet.sources.texts(&desired.pod, &name).await.map_err(|e| e.to_string())?;
             given.config_maps.extend(data.map(|data| (name, data)));
         }
         for name in secrets {
-            let data = kubelet.sources.secret(desired.namespace(), &name).await.map_err(|e| e.to_string())?;
+            let data = kubelet.sources.secret_texts(&desired.pod, &name).await.map_err(|e| e.to_string())?;
             given.secrets.extend(data.map(|data| (name, data)));
         }
         if kubelet.config.features.enabled(Feature::EnvFiles) {

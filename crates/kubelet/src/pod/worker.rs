@@ -35,7 +35,9 @@ struct Worker {
     kubelet: Arc<Kubelet>,
     inbox: Inbox,
     memory: Memory,
+    /// The newest status, and the way to the API, which shows it as soon as it can.
     reported: PodStatus,
+    outbox: report::Outbox,
     probes: Probes,
     news: (mpsc::Sender<News>, mpsc::Receiver<News>),
     follower: Follower,
@@ -68,11 +70,13 @@ pub fn new(
     if let Some(refusal) = refusal {
         refuse(&kubelet, &desired, &mut memory, refusal);
     }
-    let (handle, inbox) = workers::channels(desired, is_refused);
+    let (handle, inbox) = workers::channels(desired.clone(), is_refused);
+    let (outbox, reporter) = report::outbox(kubelet.clone(), desired, handle.status());
     let worker = Worker {
         kubelet,
         memory,
         reported: handle.status(),
+        outbox,
         inbox,
         probes: Probes::default(),
         news: mpsc::channel(16),
@@ -81,7 +85,13 @@ pub fn new(
         failed_unmounts: 0,
         seen: clock::Instant::now(),
     };
-    (handle, worker.run())
+    let both = async {
+        tokio::select! {
+            () = worker.run() => {}
+            () = reporter.run() => {}
+        }
+    };
+    (handle, both)
 }
 
 /// Does not let a Pod in, and says why.
@@ -224,9 +234,9 @@ impl Worker {
             }
             self.note_waits(&desired, &running);
             self.note_resize(&desired, &running);
-            let written = self.report(&desired, &running, engine).await;
+            self.report(&desired, &running, engine);
             if decision.steps.is_empty() {
-                self.wait(decision.wake_at, written, &desired).await;
+                self.wait(decision.wake_at, &desired).await;
                 continue;
             }
             waypoint::kubelet::sync_pod(&name);
@@ -331,11 +341,11 @@ impl Worker {
         resize.completed = desired.resized;
     }
 
-    async fn report(&mut self, desired: &DesiredPod, running: &RunningPod, engine: &str) -> bool {
+    fn report(&mut self, desired: &DesiredPod, running: &RunningPod, engine: &str) {
         let host_ips: Vec<String> = self.kubelet.config.node_ips().map(|ip| ip.to_string()).collect();
         let place = Place { engine, host_ips: &host_ips, now: clock::now_seconds(), before: &self.reported };
         if self.memory.life.was_over() {
-            return true;
+            return;
         }
         let mut fresh = status::status(desired, running, &self.memory, &place);
         if self.kubelet.claims.holds(desired.uid()) {
@@ -349,29 +359,17 @@ impl Worker {
             self.kubelet.figures.runs(desired, self.seen);
         }
         self.inbox.status.send_replace(fresh.clone());
-        let uid = if desired.is_static {
-            let Some(mirror) = self.inbox.mirror.borrow().clone() else {
-                return true;
-            };
-            mirror.metadata.uid.clone().unwrap_or_default()
-        } else {
-            desired.uid().to_owned()
-        };
-        if desired.removed {
-            return true;
+        let mirror = self.inbox.mirror.borrow();
+        let mirror = mirror.as_ref().and_then(|mirror| mirror.metadata.uid.as_deref());
+        let shown_as = if desired.is_static { mirror } else { Some(desired.uid()) };
+        if let Some(uid) = shown_as.filter(|_| !desired.removed) {
+            self.outbox.show(uid, &fresh);
         }
-        let written = report::write(&self.kubelet, desired, &uid, &self.reported, &fresh).await;
-        if written {
-            self.reported = fresh;
-        }
-        written
+        self.reported = fresh;
     }
 
-    async fn wait(&mut self, wake_at: Option<Timestamp>, written: bool, desired: &DesiredPod) {
+    async fn wait(&mut self, wake_at: Option<Timestamp>, desired: &DesiredPod) {
         let mut until = wake_at.map(until_then);
-        if !written {
-            until = Some(until.unwrap_or(Duration::MAX).min(Duration::from_secs(2)));
-        }
         if let Some(seconds) = desired.spec().active_deadline_seconds.filter(|_| !self.memory.life.is_settled()) {
             let start = self.reported.start_time.as_ref().map_or(clock::now(), |t| t.0);
             let left = start.as_second() + seconds - clock::now().as_second();
@@ -400,7 +398,7 @@ impl Worker {
                     self.follower.note_change();
                 }
             }
-            _ = self.inbox.mirror.changed() => self.reported = PodStatus { start_time: self.reported.start_time.clone(), ..Default::default() },
+            _ = self.inbox.mirror.changed() => {}
             () = self.inbox.wake.notified() => waypoint::kubelet::pod_synced(&desired.full_name()),
             Some(news) = self.news.1.recv() => self.hear(news),
             () = self.follower.changed() => {
@@ -463,7 +461,12 @@ impl Worker {
                     let logs = self.kubelet.config.pod_log_dir(desired.namespace(), desired.name(), desired.uid());
                     // Logs that stay are found by the next clean-up.
                     let _ = files::remove(&logs);
-                    if desired.removed || desired.is_static || report::delete(&self.kubelet, desired).await {
+                    if desired.removed || desired.is_static {
+                        return true;
+                    }
+                    // The last status is seen before the Pod goes.
+                    self.outbox.tried().await;
+                    if report::delete(&self.kubelet, desired).await {
                         return true;
                     }
                     clock::sleep(Duration::from_secs(1)).await;
@@ -502,11 +505,8 @@ impl Worker {
                 Some(news) = self.news.1.recv() => news,
             };
             self.hear(news);
-            let Ok(engine) = kubelet.engine_name().await else { continue };
-            tokio::select! {
-                () = &mut ending => return,
-                // One that is not written is written in the next round.
-                _ = self.report(desired, running, engine) => {}
+            if let Ok(engine) = kubelet.engine_name().await {
+                self.report(desired, running, engine);
             }
         }
     }

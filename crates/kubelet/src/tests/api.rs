@@ -56,11 +56,22 @@ struct State {
     events: Vec<Value>,
 }
 
+/// How the server takes requests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mood {
+    Answers,
+    /// Nothing comes back until it is in another mood.
+    Hangs,
+    /// Every request is refused, as by a server that is overloaded.
+    Refuses,
+}
+
 #[derive(Clone)]
 pub struct Api {
     state: Arc<Mutex<State>>,
     revision: watch::Sender<usize>,
     gate: Gate,
+    pub mood: watch::Sender<Mood>,
 }
 
 fn answer(code: u16, body: &Value) -> Response<Body> {
@@ -122,7 +133,7 @@ impl State {
 
 impl Api {
     pub fn new(gate: Gate) -> Self {
-        Api { state: Arc::default(), revision: watch::Sender::new(0), gate }
+        Api { state: Arc::default(), revision: watch::Sender::new(0), gate, mood: watch::Sender::new(Mood::Answers) }
     }
 
     pub fn client(&self) -> client::Client {
@@ -183,6 +194,11 @@ impl Api {
     }
 
     async fn respond(&self, request: Request<client::Body>) -> Response<Body> {
+        // The sender lives as long as this.
+        let _ = self.mood.subscribe().wait_for(|mood| *mood != Mood::Hangs).await;
+        if *self.mood.borrow() == Mood::Refuses {
+            return failed(503, "ServiceUnavailable");
+        }
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await.unwrap_or_default();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);

@@ -2,6 +2,7 @@
 
 mod affinity;
 pub mod api;
+mod away;
 mod certificates;
 mod churn;
 mod claims;

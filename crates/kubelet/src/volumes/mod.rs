@@ -5,22 +5,18 @@
 //! [`state`]. How containers see volumes is not here but with their specs.
 
 pub mod atomic;
-pub mod certificates;
 pub mod content;
-pub mod credential;
 pub mod directory;
 pub mod error;
 pub mod folder;
 pub mod group;
 pub mod mounter;
-pub mod pem;
 pub mod plugin;
 pub mod plugins;
 pub mod remote;
 pub mod sources;
 pub mod state;
 pub mod sub_path;
-pub mod trust;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{PodCertificateProjection, ServiceAccountTokenPr
 
 use crate::volumes::{
     atomic::{File, Files},
-    certificates::Place,
     content::{self, Keys},
     error::VolumeError,
     plugin::{Followed, Mounted, Plugin, Request},
+    sources::certificates::Place,
 };
 
 /// How long a projected token lasts when the Pod does not say.

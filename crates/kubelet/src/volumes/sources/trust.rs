@@ -5,7 +5,7 @@ use api::rules::selector::Selector;
 use client::{Api, Client};
 use k8s_openapi::api::{certificates::v1beta1::ClusterTrustBundle, core::v1::ClusterTrustBundleProjection};
 
-use crate::volumes::{error::VolumeError, pem};
+use crate::volumes::{error::VolumeError, sources::pem};
 
 fn error(why: impl Into<String>) -> VolumeError {
     VolumeError::TrustBundle(why.into())

@@ -1,5 +1,11 @@
 //! Where the content of volumes comes from: the API server, with tokens kept until they are due for renewal.
 
+pub mod certificates;
+pub mod credential;
+mod known;
+mod pem;
+mod trust;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -24,12 +30,12 @@ use k8s_openapi::{
 };
 use parking_lot::Mutex;
 
-use crate::volumes::{
+use self::{
     certificates::{Certificates, Place},
     credential::Credential,
-    error::VolumeError,
-    trust,
+    known::LastKnown,
 };
+use crate::volumes::error::VolumeError;
 
 /// The content of a ConfigMap or a Secret, by key.
 pub type Data = BTreeMap<String, Vec<u8>>;
@@ -73,6 +79,9 @@ pub struct ApiSources {
     tokens: Mutex<Tokens>,
     /// Tokens for registries, of which no volume has to be told when they are renewed.
     registry_tokens: Mutex<Tokens>,
+    maps: LastKnown<ConfigMap>,
+    secrets: LastKnown<Secret>,
+    accounts: LastKnown<ServiceAccount>,
 }
 
 type Tokens = HashMap<TokenKey, Arc<Token>>;
@@ -119,21 +128,23 @@ fn of_secret(secret: Secret) -> Data {
 
 impl ApiSources {
     /// The keys of a ConfigMap that are text: only they become variables.
-    pub async fn texts(&self, namespace: &str, name: &str) -> Result<Option<Data>, VolumeError> {
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let found = maps.find(name).await.map_err(api_error)?;
+    pub async fn texts(&self, pod: &Pod, name: &str) -> Result<Option<Data>, VolumeError> {
+        let found = self.maps.find(&self.client, pod, name).await.map_err(api_error)?;
         Ok(found.map(|map| of_config_map(ConfigMap { binary_data: None, ..map })))
     }
 
-    /// A Secret with its type, of which credentials of a registry are a sort.
-    pub async fn pull_secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, VolumeError> {
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        secrets.find(name).await.map_err(api_error)
+    /// The keys of a Secret that variables come from.
+    pub async fn secret_texts(&self, pod: &Pod, name: &str) -> Result<Option<Data>, VolumeError> {
+        Ok(self.pull_secret(pod, name).await?.map(of_secret))
     }
 
-    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Option<ServiceAccount>, VolumeError> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-        accounts.find(name).await.map_err(api_error)
+    /// A Secret with its type, of which credentials of a registry are a sort.
+    pub async fn pull_secret(&self, pod: &Pod, name: &str) -> Result<Option<Secret>, VolumeError> {
+        self.secrets.find(&self.client, pod, name).await.map_err(api_error)
+    }
+
+    pub async fn service_account(&self, pod: &Pod, name: &str) -> Result<Option<ServiceAccount>, VolumeError> {
+        self.accounts.find(&self.client, pod, name).await.map_err(api_error)
     }
 
     /// A token of the Pod's service account for a registry, which lasts an hour.
@@ -142,7 +153,16 @@ impl ApiSources {
     }
 
     pub fn new(client: Client, certificates: Certificates, features: Features) -> Self {
-        ApiSources { client, certificates, features, tokens: Mutex::default(), registry_tokens: Mutex::default() }
+        ApiSources {
+            client,
+            certificates,
+            features,
+            tokens: Mutex::default(),
+            registry_tokens: Mutex::default(),
+            maps: LastKnown::default(),
+            secrets: LastKnown::default(),
+            accounts: LastKnown::default(),
+        }
     }
 
     async fn request(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, VolumeError> {
@@ -213,6 +233,9 @@ impl ApiSources {
         for tokens in [&self.tokens, &self.registry_tokens] {
             tokens.lock().retain(|key, _| key.pod_uid != pod_uid);
         }
+        self.maps.forget(pod_uid);
+        self.secrets.forget(pod_uid);
+        self.accounts.forget(pod_uid);
         self.certificates.forget(pod_uid);
     }
 }

@@ -18,9 +18,9 @@ use parking_lot::Mutex;
 use pki::ProvenKey;
 
 use crate::volumes::{
-    credential::{Asked, Credential, Life, Seen},
     error::VolumeError,
     folder::blocking,
+    sources::credential::{Asked, Credential, Life, Seen},
 };
 
 /// Renewals are put off by up to this long, each by a time of its own.

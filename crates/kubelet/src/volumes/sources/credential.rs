@@ -4,7 +4,7 @@
 use clock::{Duration, Timestamp};
 use k8s_openapi::{api::certificates::v1beta1::PodCertificateRequest, apimachinery::pkg::apis::meta::v1::Time};
 
-use crate::volumes::{error::VolumeError, pem};
+use crate::volumes::{error::VolumeError, sources::pem};
 
 const ISSUED: &str = "Issued";
 const DENIED: &str = "Denied";
