@@ -10,7 +10,7 @@ use super::structural::Structural;
 use crate::kind::Scope;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{NameRule, dns1035_label};
-use crate::validation::object_meta;
+use crate::validation::object_meta::{self, Finalizers};
 
 /// The errors of the objects within a value.
 pub fn check(value: &Value, schema: &Structural, path: &Path) -> Errors {
@@ -56,7 +56,7 @@ fn object(map: &Map, path: &Path, errors: &mut Errors) {
         Ok(mut metadata) => {
             metadata.name.get_or_insert_with(|| "fakename".to_owned());
             let scope = if metadata.namespace.is_some() { Scope::Namespaced } else { Scope::Cluster };
-            let found = object_meta::validate(&metadata, scope, NameRule::PathSegment);
+            let found = object_meta::validate(&metadata, scope, NameRule::PathSegment, Finalizers::Any);
             // The general check speaks of the metadata of the request's own object.
             errors
                 .extend(found.into_iter().map(|e| FieldError { path: Path::new(&format!("{path}.{}", e.path)), ..e }));

@@ -22,7 +22,7 @@ use crate::kind::{Scale, Scope, StatusMetadata, Strategy, Target, cell};
 use crate::meta;
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 use crate::validation::names::{NameRule, qualified_name};
-use crate::validation::object_meta;
+use crate::validation::object_meta::{self, Finalizers};
 
 /// The rules of one version.
 pub struct Custom {
@@ -154,13 +154,13 @@ impl Strategy for Custom {
     }
 
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
-        let mut errors = object_meta::validate(&metadata(object)?, self.scope, NameRule::Subdomain);
+        let mut errors = object_meta::validate(&metadata(object)?, self.scope, NameRule::Subdomain, Finalizers::Any);
         errors.extend(self.by_schema(object, None, Target::Object));
         if errors.is_empty() { Ok(about_finalizers(object, None)) } else { Err(errors) }
     }
 
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {
-        let mut errors = object_meta::validate_update(&metadata(new)?, &metadata(old)?);
+        let mut errors = object_meta::validate_update(&metadata(new)?, &metadata(old)?, Finalizers::Any);
         errors.extend(self.by_schema(new, Some(old), target));
         if errors.is_empty() { Ok(about_finalizers(new, Some(old))) } else { Err(errors) }
     }

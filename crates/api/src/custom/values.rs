@@ -74,7 +74,7 @@ impl Place<'_> {
                     found.step(self.text(schema, text));
                     let unfit = schema.format.as_deref().filter(|format| !formats::fits(format, text));
                     found.step(unfit.map(|format| {
-                        let what = self.said(&format!("must be of type {}: {}", plain(format), go_quote(text)));
+                        let what = self.said(&format!("must be of type {format}: {}", go_quote(text)));
                         FieldError::type_invalid(&self.at(), text, &what)
                     }));
                 }
@@ -108,6 +108,9 @@ impl Place<'_> {
         };
         let fits = wanted.is_empty() || wanted.split(',').any(|ty| ty == found) || value.is_null() && schema.nullable;
         (!fits).then(|| {
+            // Of what is no text and no list the format is told, where one is asked for.
+            let format = schema.format.as_deref().filter(|_| !matches!(value, Value::Null | Value::String(_) | Value::Array(_)));
+            let (wanted, found) = format.map_or((wanted, found), |format| (format, format_of(value)));
             let what = self.said(&format!("must be of type {wanted}: \"{found}\""));
             FieldError::type_invalid(&self.at(), found, &what)
         })
@@ -289,9 +292,13 @@ fn too_many(path: &Path, count: usize, most: i64) -> FieldError {
     FieldError::too_many(path, count, usize::try_from(most).unwrap_or_default())
 }
 
-/// The name of a format in messages: without dashes, as the validator's registry has it.
-fn plain(format: &str) -> String {
-    format.replace('-', "")
+/// The format that a value has by itself, as Go holds it.
+fn format_of(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        _ => "",
+    }
 }
 
 fn go_quote(text: &str) -> String {
@@ -374,7 +381,7 @@ mod tests {
         check(
             json!({"type": "string", "format": "date-time"}),
             json!("b"),
-            &["f: Invalid value: \"b\": f in body must be of type datetime: \"b\""],
+            &["f: Invalid value: \"b\": f in body must be of type date-time: \"b\""],
         );
         check(json!({"type": "string", "format": "int32"}), json!("b"), &[]);
         check(

@@ -20,7 +20,7 @@ use crate::features::Features;
 use crate::meta;
 use crate::object;
 use crate::validation::field::{Errors, FieldError, Path};
-use crate::validation::object_meta;
+use crate::validation::object_meta::{self, Finalizers};
 use crate::write::entries;
 
 /// The scope that a `k8s-openapi` type carries in its type.
@@ -135,16 +135,21 @@ fn decode_both<T: BuiltIn>(new: &Value, old: &Value, same: bool) -> Result<(T, T
     Ok((typed, before))
 }
 
-fn validate_metadata(new: &Value, old: &Value) -> Errors {
+fn validate_metadata(new: &Value, old: &Value, names: Finalizers) -> Errors {
     match (decode_metadata(new), decode_metadata(old)) {
-        (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old),
+        (Ok(new), Ok(old)) => object_meta::validate_update(&new, &old, names),
         (Err(error), _) | (_, Err(error)) => vec![error],
     }
 }
 
 /// Checks a write of the status. Decodes no more than it needs: kubelets write status all the time.
-fn validate_status(check: Option<fn(&Value, &Value) -> Errors>, new: &Value, old: &Value) -> Errors {
-    let mut errors = validate_metadata(new, old);
+fn validate_status(
+    check: Option<fn(&Value, &Value) -> Errors>,
+    new: &Value,
+    old: &Value,
+    names: Finalizers,
+) -> Errors {
+    let mut errors = validate_metadata(new, old, names);
     errors.extend(check.map(|check| check(new, old)).unwrap_or_default());
     errors
 }
@@ -153,6 +158,10 @@ impl<T: BuiltIn> Typed<T>
 where
     T::Scope: Scoped,
 {
+    fn finalizers() -> Finalizers {
+        Finalizers::of_group(T::GROUP)
+    }
+
     /// The outcome of a check that found these errors: without any, the warnings count.
     fn checked(&self, errors: Errors, new: &T, old: Option<&T>) -> Result<Vec<String>, Errors> {
         if !errors.is_empty() {
@@ -165,7 +174,7 @@ where
     fn check_whole(&self, new: &Value, old: &Value, target: Target, same: bool) -> Result<Vec<String>, Errors> {
         let texts = gated::check_texts(self.kind.gated_texts, self.features, new, Some(old));
         let (new, old): (T, T) = decode_both(new, old, same).map_err(|error| vec![error])?;
-        let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
+        let mut errors = object_meta::validate_update(new.metadata(), old.metadata(), Self::finalizers());
         errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
         errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
         errors.extend(texts);
@@ -266,7 +275,12 @@ where
 
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
         let typed: T = decode(object).map_err(|error| vec![error])?;
-        let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name);
+        let mut errors = object_meta::validate(
+            typed.metadata(),
+            T::Scope::SCOPE,
+            self.kind.name,
+            Self::finalizers(),
+        );
         for check in [self.kind.validate, self.kind.validate_create].into_iter().flatten() {
             errors.extend(check(&typed));
         }
@@ -277,13 +291,13 @@ where
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {
         // A status write carries the stored spec, which was checked, and warned about, when it was written.
         if target == Target::Status {
-            let errors = validate_status(self.kind.validate_status, new, old);
+            let errors = validate_status(self.kind.validate_status, new, old, Self::finalizers());
             return if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
         }
         let same = same_but_for(new, old, &["metadata"]);
         let relabelled = same && same_but_for(&new["metadata"], &old["metadata"], LABELS_AND_THE_LIKE);
         if relabelled && self.kind.indifferent_to_labels {
-            let errors = validate_metadata(new, old);
+            let errors = validate_metadata(new, old, Self::finalizers());
             let outcome = if errors.is_empty() { Ok(Vec::new()) } else { Err(errors) };
             let whole = |new: &Value| self.check_whole(new, old, target, true);
             debug_assert!(

@@ -25,8 +25,29 @@ pub(crate) fn invalid_at(path: &Path, field: &str, value: &str, wrong: Vec<Strin
     if wrong.is_empty() { Errors::new() } else { invalid(&path.child(field), value, wrong).collect() }
 }
 
+/// The names that finalizers may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finalizers {
+    /// Those of a domain, and the three that the API itself knows.
+    OfDomains,
+    /// Any qualified name: custom resources, and the groups that are served beside the core.
+    Any,
+}
+
+impl Finalizers {
+    /// Those of a built-in group.
+    pub fn of_group(group: &str) -> Self {
+        match group {
+            "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apiregistration.k8s.io" | "coordination.k8s.io" => {
+                Finalizers::Any
+            }
+            _ => Finalizers::OfDomains,
+        }
+    }
+}
+
 /// Checks the metadata of a new object.
-pub fn validate(meta: &ObjectMeta, scope: Scope, rule: NameRule) -> Errors {
+pub fn validate(meta: &ObjectMeta, scope: Scope, rule: NameRule, names: Finalizers) -> Errors {
     let path = Path::new("metadata");
     let mut errors = Errors::new();
     if let Some(prefix) = meta.generate_name.as_deref().filter(|p| !p.is_empty()) {
@@ -51,12 +72,12 @@ pub fn validate(meta: &ObjectMeta, scope: Scope, rule: NameRule) -> Errors {
         ));
     }
     errors.extend(parts(meta, &path));
-    errors.extend(finalizers(meta.finalizers.as_deref().unwrap_or_default(), &path.child("finalizers")));
+    errors.extend(finalizers(meta.finalizers.as_deref().unwrap_or_default(), &path.child("finalizers"), names));
     errors
 }
 
 /// Checks a change of metadata.
-pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Errors {
+pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta, names: Finalizers) -> Errors {
     let path = Path::new("metadata");
     let mut errors = Errors::new();
     let new_finalizers = new.finalizers.as_deref().unwrap_or_default();
@@ -90,8 +111,9 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta) -> Errors {
     let grace = json::to_value(new.deletion_grace_period_seconds).unwrap_or_default();
     fixed("deletionGracePeriodSeconds", new.deletion_grace_period_seconds == old.deletion_grace_period_seconds, grace);
     errors.extend(parts(new, &path));
-    if new_finalizers != old_finalizers {
-        errors.extend(finalizers(new_finalizers, &path.child("finalizers")));
+    // Of the others those that are wrong stay until the object is made anew.
+    if new_finalizers != old_finalizers && names == Finalizers::OfDomains {
+        errors.extend(finalizers(new_finalizers, &path.child("finalizers"), names));
     }
     errors
 }
@@ -167,11 +189,12 @@ fn owners(owners: &[OwnerReference], path: &Path) -> Errors {
     errors
 }
 
-fn finalizers(finalizers: &[String], path: &Path) -> Errors {
+fn finalizers(finalizers: &[String], path: &Path, names: Finalizers) -> Errors {
     let mut errors = Errors::new();
     for name in finalizers {
         errors.extend(invalid(path, name, names::qualified_name(name)));
-        if !name.contains('/') && !matches!(name.as_str(), "kubernetes" | "orphan" | "foregroundDeletion") {
+        let is_known = names == Finalizers::Any || name.contains('/');
+        if !is_known && !matches!(name.as_str(), "kubernetes" | "orphan" | "foregroundDeletion") {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             errors.push(FieldError::invalid(path, name, detail));
         }
@@ -196,7 +219,7 @@ mod tests {
     #[track_caller]
     fn check(value: json::Value, expected: &[&str]) {
         let errors: Vec<String> =
-            validate(&meta(value), Scope::Namespaced, NameRule::Subdomain).iter().map(ToString::to_string).collect();
+            validate(&meta(value), Scope::Namespaced, NameRule::Subdomain, Finalizers::OfDomains).iter().map(ToString::to_string).collect();
         assert_eq!(errors.len(), expected.len(), "{errors:?}");
         for (error, start) in errors.iter().zip(expected) {
             assert!(error.starts_with(start), "{error:?} does not start with {start:?}");
@@ -231,7 +254,11 @@ mod tests {
 
     #[test]
     fn names_never_change() {
-        let errors = validate_update(&meta(json!({"name": "b", "uid": "1"})), &meta(json!({"name": "a", "uid": "1"})));
+        let errors = validate_update(
+            &meta(json!({"name": "b", "uid": "1"})),
+            &meta(json!({"name": "a", "uid": "1"})),
+            Finalizers::OfDomains,
+        );
         assert_eq!(errors[0].to_string(), "metadata.name: Invalid value: \"b\": field is immutable");
         assert_eq!(errors.len(), 1);
     }

@@ -45,12 +45,11 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
     let (config, mut duplicates) =
         decode::raw(bytes, Format::Yaml).map_err(|problem| problem.about(&format!("error decoding YAML: {STEP}")))?;
     duplicates.iter_mut().for_each(|fault| fault.insert_str(0, &format!("{STEP}: ")));
-    let found = config.get("apiVersion").and_then(Value::as_str).unwrap_or("");
-    let wanted = gvk.api_version();
-    if found != wanted {
-        return Err(StatusError::bad_request(format!(
-            "Incorrect version specified in apply patch. Specified patch version: {found}, expected: {wanted}"
-        )));
+    let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or("");
+    let (found, kind, wanted) = (text("apiVersion"), text("kind"), gvk.api_version());
+    if (found, kind) != (&*wanted, gvk.kind) {
+        let slash = if found.contains('/') { "" } else { "/" };
+        return Err(StatusError::bad_request(format!("invalid object type: {slash}{found}, Kind={kind}")));
     }
     if validation == Validation::Strict && !duplicates.is_empty() {
         return Err(StatusError::bad_request(format!("error strict decoding YAML: {}", duplicates.join(", "))));
@@ -76,10 +75,9 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
 /// `default/a; apps/v1, Kind=Deployment`.
 fn describe(gvk: Gvk<'_>, config: &Value) -> String {
     let (namespace, name) = (meta::namespace(config), meta::name(config));
-    let slash = if namespace.is_empty() { "" } else { "/" };
     let version = gvk.api_version();
     let version = if gvk.group.is_empty() { format!("/{version}") } else { version };
-    format!("{namespace}{slash}{name}; {version}, Kind={}", gvk.kind)
+    format!("{namespace}/{name}; {version}, Kind={}", gvk.kind)
 }
 
 impl Request {

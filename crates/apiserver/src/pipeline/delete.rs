@@ -121,7 +121,8 @@ impl<'a> Deletion<'a> {
             if options.dry_run {
                 return Ok(match step {
                     Step::Mark(value) => Deleted::Tried(value),
-                    _ => Deleted::Tried(old),
+                    Step::Nothing => Deleted::Tried(old),
+                    Step::Remove => Deleted::Gone { last: old, graceful: graceful.is_some() },
                 });
             }
             match step {

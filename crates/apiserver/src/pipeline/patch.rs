@@ -2,7 +2,7 @@
 
 use api::{
     Value,
-    codec::decode::Gvk,
+    codec::decode::{self, Gvk},
     status::StatusError,
     write::patch::{Kind, Patch},
 };
@@ -30,6 +30,11 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         let patched = patch.apply(ty, old, options.validation)?;
         let mut value = patched.value;
         request.check_names(&mut value)?;
+        if custom {
+            let definition = &request.definition;
+            let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
+            decode::custom_kind(&value, gvk)?;
+        }
         Ok((value, patched.warnings))
     };
     let written = request.change(&options, true, change).await?;

@@ -34,18 +34,21 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
 }
 
 impl Request {
-    /// The name in the body is that of the path, or absent.
+    /// The name in the body is that of the path.
     pub(super) fn check_names(&self, object: &mut Value) -> Result<(), StatusError> {
         let info = &self.call.info;
         let name = meta::name(object);
-        if !name.is_empty() && name != info.name {
+        if name.is_empty() {
+            return Err(StatusError::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                info.name
+            )));
+        }
+        if name != info.name {
             return Err(StatusError::bad_request(format!(
                 "the name of the object ({name}) does not match the name on the URL ({})",
                 info.name
             )));
-        }
-        if let Some(metadata) = meta::metadata_mut(object) {
-            metadata.insert("name", Value::from(info.name.clone()));
         }
         self.place(object)
     }

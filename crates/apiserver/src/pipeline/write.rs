@@ -228,7 +228,9 @@ impl Request {
             return Err(StatusError::modified(&definition.group, &definition.plural, name));
         }
         let unconditional = version.is_empty() || version == "0";
-        if unconditional && !definition.unconditional_update && self.call.info.verb == "update" {
+        // A Scale without a version is for the object as it is.
+        let must_say = !definition.unconditional_update && self.target != Target::Other("scale");
+        if unconditional && must_say && self.call.info.verb == "update" {
             let path = Path::new("metadata").child("resourceVersion");
             let error = FieldError::invalid(&path, 0, "must be specified for an update");
             return Err(StatusError::invalid(&definition.group, &definition.plural, name, &[error]));

@@ -5,7 +5,13 @@
 use json::{Map, Value};
 
 use crate::{
-    codec::{bounds::TOO_DEEP, cbor, problem::Problem, protobuf, syntax},
+    codec::{
+        bounds::{self, TOO_DEEP},
+        cbor,
+        problem::Problem,
+        protobuf, syntax,
+    },
+    meta,
     schema::{self, Object, Type, Zero},
     status::StatusError,
     validation::field::{FieldError, Path},
@@ -131,7 +137,8 @@ pub fn decode(
     let mut context = Context::new(validation != Validation::Ignore);
     let format = Format::of(media_type, ty)?;
     let value = read(ty, bytes, format, &mut context).map_err(|problem| unreadable(problem, gvk, bytes))?;
-    let value = check_type_meta(value, gvk)?;
+    let custom = ty.object().is_some_and(|object| object.custom);
+    let value = if custom { custom_type_meta(value, gvk, bytes)? } else { check_type_meta(value, gvk)? };
     if validation == Validation::Strict && !context.strict.is_empty() {
         return Err(gvk.cannot_handle(&strict_error(&context.strict)));
     }
@@ -250,15 +257,49 @@ pub fn strict_error(fields: &[String]) -> String {
     format!("strict decoding error: {}", fields.join(", "))
 }
 
+/// A custom resource says itself of which version and kind it is.
+fn custom_type_meta(value: Value, gvk: Gvk<'_>, bytes: &[u8]) -> Result<Value, StatusError> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    if text("kind").is_empty() {
+        let text = String::from_utf8_lossy(bytes);
+        let why = format!("Object 'Kind' is missing in '{}'", bounds::cut(&text, bounds::SHOWN_MAX));
+        return Err(unreadable(Problem::Syntax(why), gvk, bytes));
+    }
+    let (found, wanted) = (text("apiVersion"), gvk.api_version());
+    if found != wanted {
+        return Err(other_version(found, &wanted));
+    }
+    custom_kind(&value, gvk)?;
+    Ok(value)
+}
+
+/// That a custom resource is still of its version and kind, as a patch leaves it.
+pub fn custom_kind(value: &Value, gvk: Gvk<'_>) -> Result<(), StatusError> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+    let version = gvk.api_version();
+    let wrong = [("kind", gvk.kind), ("apiVersion", &version)].into_iter().filter(|(field, wanted)| text(field) != *wanted);
+    let errors: Vec<FieldError> = wrong
+        .map(|(field, wanted)| FieldError::invalid(&Path::new(field), text(field), &format!("must be {wanted}")))
+        .collect();
+    match errors.as_slice() {
+        [] => Ok(()),
+        errors => Err(StatusError::invalid(gvk.group, text("kind"), meta::name(value), errors)),
+    }
+}
+
+fn other_version(found: &str, wanted: &str) -> StatusError {
+    StatusError::bad_request(format!(
+        "the API version in the data ({found}) does not match the expected API version ({wanted})"
+    ))
+}
+
 /// Fills in `apiVersion` and `kind`, or refuses what the path does not stand for.
 fn check_type_meta(mut value: Value, gvk: Gvk<'_>) -> Result<Value, StatusError> {
     let Value::Object(map) = &mut value else { return Ok(value) };
     let wanted = gvk.api_version();
     match map.get("apiVersion").and_then(Value::as_str) {
         Some(found) if found != wanted => {
-            return Err(StatusError::bad_request(format!(
-                "the API version in the data ({found}) does not match the expected API version ({wanted})"
-            )));
+            return Err(other_version(found, &wanted));
         }
         Some(_) => {}
         None => {
