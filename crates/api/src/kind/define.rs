@@ -167,7 +167,11 @@ where
         let (new, old): (T, T) = decode_both(new, old, same).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate_update(new.metadata(), old.metadata());
         errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
-        errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
+        let refused = self.kind.refuse_update.map(|check| check(&new, &old, target, self.features));
+        match refused.filter(|refused| !refused.is_empty()) {
+            Some(refused) => errors.extend(refused),
+            None => errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default()),
+        }
         errors.extend(texts);
         self.checked(errors, &new, Some(&old))
     }

@@ -358,6 +358,9 @@ impl Worker {
         if self.kubelet.claims.holds(desired.uid()) {
             status::hold_back(&mut fresh, &self.reported);
         }
+        if self.kubelet.config.features.enabled(Feature::InPlacePodLevelResourcesVerticalScaling) {
+            resize::show_whole(desired, &self.memory, &self.reported, &mut fresh);
+        }
         if self.kubelet.config.features.enabled(Feature::ResourceHealthStatus) {
             health::show(&self.kubelet, &desired.pod, &mut fresh);
         }
