@@ -120,6 +120,23 @@ until_true 40 has "DeadlineExceeded" k get pod timed -o jsonpath='{.status.reaso
 until_true 20 has "3" k get pod timed -o 'jsonpath={.status.containerStatuses[?(@.name=="ends")].state.terminated.exitCode}'
 k delete pod timed --timeout=30s >/dev/null
 
+step "a Pod that goes before it ran has failed, and its Job goes on"
+k apply -f - >/dev/null <<YAML
+apiVersion: batch/v1
+kind: Job
+metadata: {name: unlucky}
+spec:
+  podReplacementPolicy: Failed
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: "localhost:1/none:1"}]}}
+YAML
+until_true 30 has "ImagePullBackOff" k get pods -l job-name=unlucky
+k delete pods -l job-name=unlucky --wait=false >/dev/null
+until_true 30 says "1 1" k get job unlucky -o jsonpath='{.status.failed} {.status.active}'
+k delete job unlucky --timeout=30s >/dev/null
+pod waits "initContainers: [{name: first, image: \"$IMAGE\", command: [sh, -c, exit 3]}, {name: second, image: \"$IMAGE\"}],"
+until_true 20 has "PodInitializing" k get pod waits -o jsonpath='{.status.initContainerStatuses[1].state.waiting.reason}'
+k delete pod waits --timeout=30s >/dev/null
+
 step "a node that runs short lets nobody in and sends Pods away"
 pod modest "" ', resources: {requests: {cpu: 1m}}'
 k wait --for=condition=Ready pod/modest --timeout=20s >/dev/null

@@ -116,6 +116,38 @@ until_true 30 held p 5000 16777216
 until_true 20 settled p
 restarts p 0 || fail "the container was killed for its memory"
 
+step "the resources of a whole Pod change where the feature is on"
+whole() {
+    local both="{\"cpu\": \"$1\", \"memory\": \"$2\"}"
+    k patch pod whole --subresource resize -p "{\"spec\": {\"resources\": {\"requests\": $both, \"limits\": $both}}}"
+}
+has_whole() { says "$1 $2 $1 $2" k get pod whole -o jsonpath='{.status.resources.limits.cpu} {.status.resources.requests.memory} {.status.allocatedResources.cpu} {.status.allocatedResources.memory}'; }
+k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: whole}
+spec:
+  terminationGracePeriodSeconds: 1
+  resources: {requests: {cpu: 100m, memory: 64Mi}, limits: {cpu: 100m, memory: 64Mi}}
+  containers: [{name: c, image: "$IMAGE", command: [sh, -c, "$FOREVER"]}]
+YAML
+k wait --for=condition=Ready pod/whole --timeout=30s >/dev/null
+refused "pods with pod-level resources cannot be resized" whole 300m 128Mi
+kill -9 "$(cat "$DATA/skiff.pid")"
+"$SKIFF" "${UP[@]}" --feature-gates=NodeDeclaredFeatures=true,InPlacePodLevelResourcesVerticalScaling=true >/dev/null
+until_true 30 has InPlacePodLevelResourcesVerticalScaling k get nodes -o jsonpath='{.items[0].status.declaredFeatures}'
+whole 300m 128Mi >/dev/null
+until_true 20 held whole 30000 134217728
+until_true 20 has_whole 300m 128Mi
+whole 1000 128Mi >/dev/null
+until_true 20 has Infeasible condition whole PodResizePending reason
+has_whole 300m 128Mi || fail "nothing has changed"
+whole 50m 32Mi >/dev/null
+until_true 20 held whole 5000 33554432
+until_true 20 has_whole 50m 32Mi
+until_true 20 settled whole
+restarts whole 0 || fail "the container was restarted"
+
 "$SKIFF" down --data-dir "$DATA" >/dev/null
 left=$(traces)
 [ -z "$left" ] || fail "skiff down left: $left"

@@ -29,7 +29,7 @@ use crate::{
     eviction::pressure::Pressures,
     images::Images,
     local::LocalVolumes,
-    node::{capacity, cgroup::Cgroups, huge_pages, machine::Machine, reserved},
+    node::{capacity, cgroup::Cgroups, huge_pages, machine::Machine, network::Network, reserved},
     oom::counts::Counts,
     pod::{
         backoff::Pauses,
@@ -162,6 +162,8 @@ pub struct Kubelet {
     pub pressures: watch::Receiver<Pressures>,
     /// Whether the machine is about to end, as [`crate::shutdown`] says.
     pub shuts_down: watch::Sender<bool>,
+    /// Whether the engine's network is ready for Pods.
+    pub network: Network,
     engine_name: OnceCell<String>,
 }
 
@@ -224,6 +226,7 @@ impl Kubelet {
             traces: Traces::new(config.settings.tracing.as_ref(), &config.node_name)?,
             pressures,
             shuts_down: watch::Sender::new(false),
+            network: Network::default(),
             claims,
             engine_name: OnceCell::new(),
             config,

@@ -120,7 +120,16 @@ fn begin(kubelet: &Kubelet) -> Result<(), Error> {
     let (settings, host, events) = (&kubelet.config.settings, &kubelet.host, &kubelet.events);
     fit::check(settings, &host.machine, host.cgroups.is_unified()).map_err(Error::Machine)?;
     periods::of(&settings.shutdown, &kubelet.config.features).map_err(Error::Machine)?;
+    if host.machine.swap > 0 && !fit::keeps_out_of_swap(&host.machine.kernel) {
+        let text = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be \
+            swapped to disk and should no longer be considered secure.";
+        events.node(EventKind::Warning, "PossibleMemoryBackedVolumesOnDisk", text);
+    }
     events.node(EventKind::Normal, "Starting", "Starting kubelet.");
+    if !host.cgroups.is_unified() {
+        let text = "cgroup v1 support is unsupported and will be removed in a future release";
+        events.node(EventKind::Warning, "CgroupV1", text);
+    }
     let tell_failure = |why: &str| events.node(EventKind::Warning, "FailedNodeAllocatableEnforcement", why);
     if let Err(why) = reserved::enforce(&settings.reserved, &host.cgroups) {
         tell_failure(&why);

@@ -1,6 +1,7 @@
 //! CRI v1 over a unix socket.
 
 use std::{
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -8,6 +9,7 @@ use std::{
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient, *};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use tonic::{codegen::http::uri::PathAndQuery, service::interceptor::InterceptedService, transport::Channel};
 use tonic_prost::ProstCodec;
 
@@ -109,6 +111,13 @@ fn seconds(duration: Duration) -> i64 {
 
 #[async_trait]
 impl Runtime for Cri {
+    fn process(&self) -> Option<i32> {
+        // The kernel tells who listens. A socket that systemd has made is systemd's own.
+        let connection = UnixStream::connect(&self.socket).ok()?;
+        let listener = getsockopt(&connection, PeerCredentials).ok()?.pid();
+        Some(listener).filter(|pid| *pid > 1)
+    }
+
     async fn version(&self) -> Result<VersionResponse> {
         let request = VersionRequest { version: "0.1.0".to_owned() };
         self.call("runtime.v1.RuntimeService/Version", CALL, self.runtime().version(request)).await

@@ -68,6 +68,10 @@ pub struct Credentials {
 pub trait Runtime: Send + Sync + 'static {
     async fn version(&self) -> Result<VersionResponse>;
     async fn status(&self) -> Result<StatusResponse>;
+    /// The engine's own process, where it is one of this machine.
+    fn process(&self) -> Option<i32> {
+        None
+    }
 
     async fn run_sandbox(&self, config: PodSandboxConfig, handler: &str) -> Result<String>;
     async fn stop_sandbox(&self, id: &str) -> Result<()>;

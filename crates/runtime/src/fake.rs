@@ -55,6 +55,8 @@ struct State {
     handlers: BTreeMap<String, RuntimeHandlerFeatures>,
     /// It can leave a container without the groups of its image.
     keeps_groups: bool,
+    /// Why its network is not ready.
+    network_trouble: Option<String>,
     interceptor: Option<Interceptor>,
 }
 
@@ -148,6 +150,11 @@ impl Fake {
     /// From now on it has a handler of that name that can do this.
     pub fn offers(&self, handler: &str, features: RuntimeHandlerFeatures) {
         self.state.lock().handlers.insert(handler.to_owned(), features);
+    }
+
+    /// From now on its network is not ready, for that reason; or it is again.
+    pub fn lose_network(&self, why: Option<&str>) {
+        self.state.lock().network_trouble = why.map(str::to_owned);
     }
 
     /// From now on it can leave a container without the groups of its image.
@@ -330,8 +337,17 @@ impl Runtime for Fake {
 
     async fn status(&self) -> Result<StatusResponse> {
         let ready = |kind: &str| RuntimeCondition { r#type: kind.to_owned(), status: true, ..Default::default() };
-        let status = RuntimeStatus { conditions: vec![ready("RuntimeReady"), ready("NetworkReady")] };
         self.read("status", |state| {
+            let network = match &state.network_trouble {
+                None => ready("NetworkReady"),
+                Some(why) => RuntimeCondition {
+                    reason: "NetworkPluginNotReady".to_owned(),
+                    message: why.clone(),
+                    status: false,
+                    ..ready("NetworkReady")
+                },
+            };
+            let status = RuntimeStatus { conditions: vec![ready("RuntimeReady"), network] };
             let handler = |(name, features): (&String, &RuntimeHandlerFeatures)| RuntimeHandler {
                 name: name.clone(),
                 features: Some(*features),

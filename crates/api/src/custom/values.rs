@@ -109,7 +109,8 @@ impl Place<'_> {
         let fits = wanted.is_empty() || wanted.split(',').any(|ty| ty == found) || value.is_null() && schema.nullable;
         (!fits).then(|| {
             // Of what is no text and no list the format is told, where one is asked for.
-            let format = schema.format.as_deref().filter(|_| !matches!(value, Value::Null | Value::String(_) | Value::Array(_)));
+            let format =
+                schema.format.as_deref().filter(|_| !matches!(value, Value::Null | Value::String(_) | Value::Array(_)));
             let (wanted, found) = format.map_or((wanted, found), |format| (format, format_of(value)));
             let what = self.said(&format!("must be of type {wanted}: \"{found}\""));
             FieldError::type_invalid(&self.at(), found, &what)

@@ -112,7 +112,7 @@ gates! {
     InOrderInformers = BETA,
     InOrderInformersBatchProcess = BETA,
     InPlacePodLevelResourcesVerticalScaling =
-        ALPHA.needs(&[InPlacePodVerticalScaling, NodeDeclaredFeatures, PodLevelResources]),
+        ALPHA.acts().needs(&[InPlacePodVerticalScaling, NodeDeclaredFeatures, PodLevelResources]),
     InPlacePodVerticalScaling = LOCKED,
     InPlacePodVerticalScalingAllocatedStatus = DEPRECATED.needs(&[InPlacePodVerticalScaling]),
     InPlacePodVerticalScalingExclusiveCPUs = ALPHA.acts().needs(&[InPlacePodVerticalScaling]),

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::column::{Column, created, name};
 use super::strategy::Target;
-use crate::features::Feature;
+use crate::features::{Feature, Features};
 use crate::validation::field::Errors;
 use crate::validation::names::NameRule;
 
@@ -105,6 +105,9 @@ pub enum StatusMetadata {
 /// Warnings to the client about an object that is valid; `old` on a change.
 pub type Warnings<T> = fn(new: &T, old: Option<&T>) -> Vec<String>;
 
+/// The errors of a change that features which are off refuse.
+pub type Refuse<T> = fn(new: &T, old: &T, target: Target, features: Features) -> Errors;
+
 /// The grace period of a deletion, of the object and of what the client asked for.
 pub type GraceSeconds = fn(&Value, requested: Option<i64>) -> Option<i64>;
 
@@ -150,6 +153,8 @@ pub struct Kind<T: 'static> {
     pub validate_create: Option<fn(&T) -> Errors>,
     /// Checks of a change; `validate` checks the new object alone. Writes of the status do not pass here.
     pub validate_update: Option<fn(new: &T, old: &T, target: Target) -> Errors>,
+    /// Why features that are off refuse a change. Where they do, `validate_update` is not asked.
+    pub refuse_update: Option<Refuse<T>>,
     /// Checks a write of the status subresource. Not in its type: kubelets write status all the time.
     pub validate_status: Option<fn(new: &Value, old: &Value) -> Errors>,
     /// Without it the kind is not served.
@@ -211,6 +216,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         validate: None,
         validate_create: None,
         validate_update: None,
+        refuse_update: None,
         validate_status: None,
         gate: None,
         gated: &[],

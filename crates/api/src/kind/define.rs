@@ -143,12 +143,7 @@ fn validate_metadata(new: &Value, old: &Value, names: Finalizers) -> Errors {
 }
 
 /// Checks a write of the status. Decodes no more than it needs: kubelets write status all the time.
-fn validate_status(
-    check: Option<fn(&Value, &Value) -> Errors>,
-    new: &Value,
-    old: &Value,
-    names: Finalizers,
-) -> Errors {
+fn validate_status(check: Option<fn(&Value, &Value) -> Errors>, new: &Value, old: &Value, names: Finalizers) -> Errors {
     let mut errors = validate_metadata(new, old, names);
     errors.extend(check.map(|check| check(new, old)).unwrap_or_default());
     errors
@@ -176,7 +171,11 @@ where
         let (new, old): (T, T) = decode_both(new, old, same).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate_update(new.metadata(), old.metadata(), Self::finalizers());
         errors.extend(self.kind.validate.map(|check| check(&new)).unwrap_or_default());
-        errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default());
+        let refused = self.kind.refuse_update.map(|check| check(&new, &old, target, self.features));
+        match refused.filter(|refused| !refused.is_empty()) {
+            Some(refused) => errors.extend(refused),
+            None => errors.extend(self.kind.validate_update.map(|check| check(&new, &old, target)).unwrap_or_default()),
+        }
         errors.extend(texts);
         self.checked(errors, &new, Some(&old))
     }
@@ -275,12 +274,7 @@ where
 
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
         let typed: T = decode(object).map_err(|error| vec![error])?;
-        let mut errors = object_meta::validate(
-            typed.metadata(),
-            T::Scope::SCOPE,
-            self.kind.name,
-            Self::finalizers(),
-        );
+        let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name, Self::finalizers());
         for check in [self.kind.validate, self.kind.validate_create].into_iter().flatten() {
             errors.extend(check(&typed));
         }

@@ -128,6 +128,16 @@ pub fn resizing(pod: &Pod) -> Option<PodSpec> {
         resources.requests = requests.or(resources.requests.take());
         resources.limits = limits.or(resources.limits.take());
     }
+    if let (Some(actual), Some(own)) = (&status.resources, &spec.resources) {
+        let allocated = status.allocated_resources.as_ref();
+        let requests = greatest(own.requests.as_ref(), refused, &[actual.requests.as_ref(), allocated]);
+        let limits = greatest(own.limits.as_ref(), refused, &[actual.limits.as_ref()]);
+        if requests.is_some() || limits.is_some() {
+            let resources = changed.get_or_insert_with(|| spec.clone()).resources.get_or_insert_default();
+            resources.requests = requests.or(resources.requests.take());
+            resources.limits = limits.or(resources.limits.take());
+        }
+    }
     changed
 }
 
@@ -452,6 +462,21 @@ mod tests {
                 "{allocated} {actual} {reason}"
             );
         }
+    }
+
+    #[test]
+    fn a_resize_of_a_whole_pod_counts_with_the_most_that_it_may_have() {
+        let check = |spec: &str, allocated: &str, actual: &str, expected: Option<&str>| {
+            let of = |cpu: &str| json!({"requests": {"cpu": cpu}});
+            let status = json!({"allocatedResources": {"cpu": allocated}, "resources": of(actual)});
+            let spec = json!({"containers": [asks("1")], "resources": of(spec)});
+            let pod: Pod = json::from_value(json!({"spec": spec, "status": status})).unwrap();
+            assert_eq!(resizing(&pod).map(|s| requests(&s)["cpu"].to_string()).as_deref(), expected);
+        };
+        check("2", "2", "2", None);
+        check("2", "4", "3", Some("4"));
+        check("2", "2", "3", Some("3"));
+        check("4", "2", "2", None);
     }
 
     #[test]

@@ -38,9 +38,10 @@ impl Finalizers {
     /// Those of a built-in group.
     pub fn of_group(group: &str) -> Self {
         match group {
-            "admissionregistration.k8s.io" | "apiextensions.k8s.io" | "apiregistration.k8s.io" | "coordination.k8s.io" => {
-                Finalizers::Any
-            }
+            "admissionregistration.k8s.io"
+            | "apiextensions.k8s.io"
+            | "apiregistration.k8s.io"
+            | "coordination.k8s.io" => Finalizers::Any,
             _ => Finalizers::OfDomains,
         }
     }
@@ -218,8 +219,10 @@ mod tests {
 
     #[track_caller]
     fn check(value: json::Value, expected: &[&str]) {
-        let errors: Vec<String> =
-            validate(&meta(value), Scope::Namespaced, NameRule::Subdomain, Finalizers::OfDomains).iter().map(ToString::to_string).collect();
+        let errors: Vec<String> = validate(&meta(value), Scope::Namespaced, NameRule::Subdomain, Finalizers::OfDomains)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(errors.len(), expected.len(), "{errors:?}");
         for (error, start) in errors.iter().zip(expected) {
             assert!(error.starts_with(start), "{error:?} does not start with {start:?}");

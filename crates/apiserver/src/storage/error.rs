@@ -27,7 +27,8 @@ pub fn store_error(error: StoreError) -> StatusError {
 
 /// A revision that the server has not reached.
 pub fn too_large_version(requested: Revision, newest: Revision) -> StatusError {
-    let mut error = StatusError::timeout(format!("Timeout: Too large resource version: {requested}, current: {newest}"));
+    let mut error =
+        StatusError::timeout(format!("Timeout: Too large resource version: {requested}, current: {newest}"));
     let cause = StatusCause {
         message: Some("Too large resource version".to_owned()),
         reason: Some("ResourceVersionTooLarge".to_owned()),

@@ -24,6 +24,8 @@ struct Record {
 #[derive(Debug, Default)]
 pub struct ImageGc {
     records: BTreeMap<String, Record>,
+    /// The last collection failed.
+    failed: bool,
 }
 
 fn names(image: &Image) -> impl Iterator<Item = &String> {
@@ -99,12 +101,27 @@ impl ImageGc {
     /// Frees what the disk of the images needs, or all that is unused. A failure leaves the image to the next time.
     pub async fn collect(&mut self, kubelet: &Kubelet, disk: Option<Measured>, all: bool) {
         let span = kubelet.traces.root("Images/GarbageCollect");
-        spans::within(span, || self.collect_now(kubelet, disk, all)).await;
+        let outcome = spans::within(span, || self.collect_now(kubelet, disk, all)).await;
+        let Err(why) = &outcome else {
+            self.failed = false;
+            return;
+        };
+        tracing::warn!(why, "images could not be collected");
+        // The first failure may be one of an engine that is about to begin.
+        if std::mem::replace(&mut self.failed, true) {
+            kubelet.events.node(EventKind::Warning, "ImageGCFailed", why);
+        }
     }
 
-    async fn collect_now(&mut self, kubelet: &Kubelet, disk: Option<Measured>, all: bool) {
+    async fn collect_now(&mut self, kubelet: &Kubelet, disk: Option<Measured>, all: bool) -> Result<(), String> {
         let (engine, began) = (&kubelet.config.runtime, clock::now_seconds());
-        let (Ok(mut images), Ok(containers)) = (engine.images().await, engine.containers(None).await) else { return };
+        let mut images = engine.images().await.map_err(|error| error.to_string())?;
+        let containers = engine.containers(None).await.map_err(|error| error.to_string())?;
+        if disk.is_some_and(|disk| disk.capacity == 0) && !all {
+            let text = "invalid capacity 0 on image filesystem";
+            kubelet.events.node(EventKind::Warning, "InvalidDiskCapacity", text);
+            return Err(text.to_owned());
+        }
         let named = |c: k8s_cri::v1::Container| [c.image_ref, c.image.map(|i| i.image).unwrap_or_default()];
         let of_containers = containers.into_iter().flat_map(named).filter(|name| !name.is_empty());
         let mounted = kubelet.pods.all().into_iter().flat_map(|pod| mounted(&pod.desired()));
@@ -118,7 +135,7 @@ impl ImageGc {
         };
         let wanted = goal.bytes;
         self.note(&images, &used, now);
-        let (mut freed, mut gone) = (0, BTreeSet::new());
+        let (mut freed, mut gone, mut errors) = (0, BTreeSet::new(), Vec::new());
         for image in self.choose(&images, &used, goal, now) {
             match engine.remove_image(&image.id).await {
                 Ok(()) => {
@@ -126,12 +143,20 @@ impl ImageGc {
                     tracing::info!(image = image.id, names = ?image.repo_tags, bytes = image.size, "an unused image was removed");
                     freed += i64::try_from(image.size).unwrap_or(0);
                 }
-                Err(error) => tracing::warn!(image = image.id, %error, "an unused image could not be removed"),
+                Err(error) => {
+                    tracing::warn!(image = image.id, %error, "an unused image could not be removed");
+                    errors.push(error.to_string());
+                }
             }
         }
         images.retain(|image| !gone.contains(&image.id));
         if kubelet.images.verifies() {
             kubelet.images.records.prune(&images, began);
+        }
+        if !errors.is_empty() {
+            let errors = if let [one] = &errors[..] { one.clone() } else { format!("[{}]", errors.join(", ")) };
+            let done = format!("wanted to free {wanted} bytes, but freed {freed} bytes space");
+            return Err(format!("{done} with errors in image deletion: {errors}"));
         }
         if !all && freed < wanted {
             let text = format!(
@@ -139,7 +164,9 @@ impl ImageGc {
                  bytes eligible to free."
             );
             kubelet.events.node(EventKind::Warning, "FreeDiskSpaceFailed", &text);
+            return Err(text);
         }
+        Ok(())
     }
 }
 

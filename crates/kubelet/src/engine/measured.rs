@@ -24,6 +24,10 @@ pub struct Measured {
 
 #[async_trait]
 impl Runtime for Measured {
+    fn process(&self) -> Option<i32> {
+        self.engine.process()
+    }
+
     async fn version(&self) -> Result<VersionResponse> {
         self.figures.call("version", self.engine.version()).await
     }

@@ -1,6 +1,10 @@
 //! All that the kernel counts of a cgroup, as `/metrics/cadvisor` shows it. What it does not tell is `None`.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use crate::node::{
     cgroup::{Cgroups, row},
@@ -183,7 +187,12 @@ fn most_threads(file: &Path) -> Option<u64> {
 
 /// How many processes are in a cgroup, without those below it.
 pub fn members(cgroups: &Cgroups, path: &str) -> Option<u64> {
-    processes(&cgroups.folder("pids", path).join("cgroup.procs"))
+    processes(&procs(cgroups, path))
+}
+
+/// The file in which the kernel lists the processes of a cgroup, without those below it.
+pub fn procs(cgroups: &Cgroups, path: &str) -> PathBuf {
+    cgroups.folder("pids", path).join("cgroup.procs")
 }
 
 fn processes(file: &Path) -> Option<u64> {
@@ -193,7 +202,7 @@ fn processes(file: &Path) -> Option<u64> {
 
 /// The traffic of the links that the processes of a cgroup see, by the links' names.
 pub fn network(cgroups: &Cgroups, path: &str) -> BTreeMap<String, Carried> {
-    let procs = cgroups.folder("pids", path).join("cgroup.procs");
+    let procs = procs(cgroups, path);
     let pid = fs::read_to_string(procs).ok().and_then(|text| text.lines().next()?.parse::<u32>().ok());
     let table = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/net/dev")).ok());
     links(&table.unwrap_or_default())

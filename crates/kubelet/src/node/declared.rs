@@ -14,7 +14,12 @@ use crate::{configuration::affinity::Policy, pod::admit::Refusal};
 pub fn declared(features: &Features, cpus: Policy) -> Option<Vec<String>> {
     let is_free = cpus == Policy::None || features.enabled(Feature::InPlacePodVerticalScalingExclusiveCPUs);
     let restarts_all = features.enabled(Feature::RestartAllContainersOnContainerExits);
-    let all = [(declared_feature::GUARANTEED_CPU_RESIZE, is_free), (declared_feature::RESTART_ALL, restarts_all)];
+    let resizes_whole = features.enabled(Feature::InPlacePodLevelResourcesVerticalScaling);
+    let all = [
+        (declared_feature::GUARANTEED_CPU_RESIZE, is_free),
+        (declared_feature::POD_RESOURCES_RESIZE, resizes_whole),
+        (declared_feature::RESTART_ALL, restarts_all),
+    ];
     let names = || all.iter().filter(|(_, is_so)| *is_so).map(|(name, _)| (*name).to_owned()).collect();
     features.enabled(Feature::NodeDeclaredFeatures).then(names)
 }
@@ -52,6 +57,10 @@ mod tests {
         assert_eq!(declared(&off), None);
         let names = declared(&on).unwrap();
         assert_eq!(names, ["GuaranteedQoSPodCPUResize"]);
+        let more = on
+            .with(Feature::InPlacePodLevelResourcesVerticalScaling, true)
+            .with(Feature::RestartAllContainersOnContainerExits, true);
+        assert!(declared(&more).unwrap().is_sorted() && declared(&more).unwrap().len() == 3);
         assert!(names.is_sorted(), "the API server takes them in order alone");
         let spec = |action: &str| -> PodSpec {
             let container = json!({"name": "c", "restartPolicyRules": [{"action": action}]});

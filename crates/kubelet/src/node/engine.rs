@@ -4,7 +4,7 @@
 use k8s_cri::v1::{Image, RuntimeCondition, RuntimeFeatures, RuntimeHandler};
 use k8s_openapi::api::core::v1::{ContainerImage, NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
 
-use crate::kubelet::Kubelet;
+use crate::{kubelet::Kubelet, node::network};
 
 /// An image may have any number of names; upstream's status has these many (`MaxNamesPerImageInNodeStatus`).
 const NAMES_OF_AN_IMAGE: usize = 5;
@@ -30,7 +30,9 @@ pub async fn ask(kubelet: &Kubelet) -> Engine {
         Ok(status) => {
             let mut handlers: Vec<_> = status.runtime_handlers.into_iter().map(handler).collect();
             handlers.sort_by(|a, b| a.name.cmp(&b.name));
-            let trouble = troubles(&status.status.unwrap_or_default().conditions);
+            let conditions = status.status.unwrap_or_default().conditions;
+            kubelet.network.note(&conditions).await;
+            let trouble = troubles(&conditions);
             (trouble, Some((handlers, status.features.map(shown))))
         }
         Err(error) => (vec![format!("container runtime is down: {error}")], None),
@@ -54,16 +56,7 @@ fn shown_images(mut images: Vec<Image>, most: usize) -> Vec<ContainerImage> {
 /// Why the engine, or its network, is not ready. Engines have further conditions, such as that somebody should change their configuration:
 /// the node is ready all the same.
 fn troubles(conditions: &[RuntimeCondition]) -> Vec<String> {
-    let of = |name: &str, what: &str| {
-        let condition = conditions.iter().find(|c| c.r#type == name);
-        let said = match condition {
-            Some(condition) if condition.status => return None,
-            Some(RuntimeCondition { reason, message, .. }) => format!("{name}=false reason:{reason} message:{message}"),
-            None => "nil".to_owned(),
-        };
-        Some(format!("{what} not ready: {said}"))
-    };
-    let all = [of("RuntimeReady", "container runtime"), of("NetworkReady", "container runtime network")];
+    let all = [network::unmet(conditions, "RuntimeReady", "container runtime"), network::trouble(conditions)];
     all.into_iter().flatten().collect()
 }
 

@@ -21,6 +21,12 @@ pub fn check(settings: &Settings, machine: &Machine, unified: bool) -> Result<()
     judge(settings, machine.swap, unified, kernel)
 }
 
+/// Whether the kernel of that release can keep what is in memory alone out of swap: from 6.4 on.
+pub fn keeps_out_of_swap(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|word| word.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 4)
+}
+
 fn judge(settings: &Settings, swap: i64, unified: bool, kernel: impl Fn(&str) -> Option<i64>) -> Result<(), String> {
     if settings.fail_swap_on && swap > 0 {
         return Err("failSwapOn: the machine has swap; turn it off, or set failSwapOn to false".to_owned());
@@ -47,6 +53,15 @@ fn judge(settings: &Settings, swap: i64, unified: bool, kernel: impl Fn(&str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_from_6_4_on_keep_what_is_in_memory_out_of_swap() {
+        for (release, expected) in
+            [("6.4.0-1-amd64", true), ("6.18", true), ("7.0", true), ("6.3.9", false), ("5.15", false), ("", false)]
+        {
+            assert_eq!(keeps_out_of_swap(release), expected, "{release}");
+        }
+    }
 
     #[test]
     fn a_machine_is_taken_as_it_is_unless_the_configuration_says_otherwise() {

@@ -9,6 +9,8 @@ mod engine;
 pub mod fit;
 pub mod huge_pages;
 pub mod machine;
+pub mod network;
+pub mod open_files;
 pub mod register;
 pub mod reserved;
 pub mod stalls;

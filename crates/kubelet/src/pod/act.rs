@@ -17,7 +17,7 @@ use crate::{
         backoff::Backoff,
         decide::Step,
         desired::DesiredPod,
-        kill::Ending,
+        kill::{self, Ending},
         memory::{Life, Memory},
         restart,
         running::{ContainerRun, RunningPod},
@@ -84,7 +84,14 @@ impl Round<'_> {
                 futures::future::join_all(all).await;
                 false
             }
-            Step::StopSandbox { id } => self.done(engine.stop_sandbox(id).await).await,
+            Step::StopSandbox { id } => {
+                let stopped = engine.stop_sandbox(id).await;
+                if let Some(error) = stopped.as_ref().err().filter(|error| !error.is_not_found()) {
+                    let failure = kill::failure("KillPodSandbox", self.desired.uid(), error);
+                    kill::tell(self.kubelet, self.desired, &[failure]);
+                }
+                self.done(stopped).await
+            }
             Step::Remove { id } => {
                 let removed = self.done(engine.remove_container(id).await).await;
                 if let Some(ran) = self.running.containers.iter().find(|r| removed && r.id == *id) {
@@ -147,9 +154,15 @@ impl Round<'_> {
 
     async fn prepare(&mut self) -> bool {
         let (kubelet, desired) = (self.kubelet, self.desired);
-        if let Err(error) = pod_folders(kubelet, desired).and_then(|()| kubelet.weigh()).and_then(|()| self.cgroup()) {
-            let text = format!("error making pod data directories or cgroups: {error}");
-            self.warn("FailedCreatePodContainer", &text);
+        let made = kubelet.weigh().and_then(|()| self.cgroup());
+        let made = made
+            .map_err(|error| ("FailedCreatePodContainer", format!("unable to ensure pod container exists: {error}")));
+        let made = made.and_then(|()| {
+            let folders = pod_folders(kubelet, desired);
+            folders.map_err(|error| ("Failed", format!("error making pod data directories: {error}")))
+        });
+        if let Err((reason, text)) = made {
+            self.warn(reason, &text);
             self.memory.retry_at = Some(later());
             return false;
         }
@@ -158,7 +171,9 @@ impl Round<'_> {
             match volumes::mount(&desired.pod, &kubelet.pod_folder(desired.uid()), &kubelet.volume_means()).await {
                 Ok(mounted) => mounted,
                 Err(errors) => {
-                    errors.iter().for_each(|error| self.warn(error.reason(), &error.to_string()));
+                    for error in &errors {
+                        error.reasons().iter().for_each(|reason| self.warn(reason, &error.to_string()));
+                    }
                     if errors.iter().any(|error| matches!(error.source, VolumeError::Exhausted(_))) {
                         let refusal = Refusal::no_place_for_volumes();
                         self.warn(&refusal.reason, &refusal.message);
@@ -281,12 +296,18 @@ pub fn termination_message(
     if text.is_empty() && from_log && ran.exit_code != 0 {
         let log = logs::open(&kubelet.config.log_dir, Path::new(&ran.log_path));
         let log = log.and_then(|file| mounts::last_bytes(file, END_OF_LOG)).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.lines().filter_map(|l| l.splitn(4, ' ').nth(3)).collect();
-        let tail = lines[lines.len().saturating_sub(80)..].join("\n");
-        return tail[tail.ceil_char_boundary(tail.len().saturating_sub(2048))..].to_owned();
+        return last_words(&String::from_utf8_lossy(&log));
     }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The end of a log, as the container said it.
+fn last_words(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    let said = |line: &&str| logs::render(line.as_bytes(), false, &logs::Options::default());
+    let tail: Vec<u8> = lines[lines.len().saturating_sub(80)..].iter().filter_map(said).flatten().collect();
+    let tail = String::from_utf8_lossy(&tail);
+    tail[tail.ceil_char_boundary(tail.len().saturating_sub(2048))..].to_owned()
 }
 
 #[cfg(test)]
@@ -375,6 +396,23 @@ mod tests {
         crate::engine::orphans::narrow(&kubelet.config);
         check("kubelet/pods/u", 0o750);
         check("logs/d_p_u", 0o750);
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_told_as_it_was_said() {
+        let said = |lines: &[&str]| {
+            lines.iter().map(|line| format!("2026-01-01T00:00:00Z stdout {line}\n")).collect::<String>()
+        };
+        let check = |lines: &[&str], expected: &str| assert_eq!(last_words(&said(lines)), expected);
+        check(&["F one two", "F three"], "one two\nthree\n");
+        check(&["P DONE"], "DONE");
+        check(&["P long ", "F line", "F "], "long line\n\n");
+        check(&["P:x a", "F:y b"], "ab\n");
+        assert_eq!(last_words("garbage"), "");
+        let many: String = (0..100).map(|i| format!("t stdout F {i}\n")).collect();
+        assert!(last_words(&many).starts_with("20\n21\n") && last_words(&many).ends_with("\n99\n"));
+        let long = format!("t stdout F {}\n", "x".repeat(5000));
+        assert_eq!(last_words(&long).len(), 2048);
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub struct Allocation {
     pub resized: Option<i64>,
     /// By the names of the containers that can be resized.
     containers: BTreeMap<String, ResourceRequirements>,
+    /// Those of the whole Pod; `None` where an older kubelet did not write them down.
+    #[serde(default)]
+    whole: Option<ResourceRequirements>,
 }
 
 /// The containers whose resources may change: those that stay.
@@ -47,18 +50,21 @@ impl Allocation {
     /// All that a spec asks for.
     pub fn of(spec: &PodSpec, resized: Option<i64>) -> Self {
         let of = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
-        Allocation { resized, containers: resizable(spec).map(of).collect() }
+        let whole = Some(spec.resources.clone().unwrap_or_default());
+        Allocation { resized, containers: resizable(spec).map(of).collect(), whole }
     }
 
     /// A Pod that asks for nothing never asks for anything: its class of service cannot change.
     pub fn is_nothing(&self) -> bool {
-        self.containers.values().all(|r| r.requests.is_none() && r.limits.is_none())
+        self.containers.values().chain(&self.whole).all(|r| r.requests.is_none() && r.limits.is_none())
     }
 
     /// Whether a spec asks for other resources than these.
     pub fn differs(&self, spec: &PodSpec) -> bool {
         let asked = |c: &Container| c.resources.clone().unwrap_or_default();
-        resizable(spec).any(|c| self.containers.get(&c.name).is_some_and(|held| !same(held, &asked(c))))
+        let whole = spec.resources.clone().unwrap_or_default();
+        self.whole.as_ref().is_some_and(|held| !same(held, &whole))
+            || resizable(spec).any(|c| self.containers.get(&c.name).is_some_and(|held| !same(held, &asked(c))))
     }
 
     /// The Pod with the resources that it has instead of those that it asks for.
@@ -67,6 +73,10 @@ impl Allocation {
             return pod.clone();
         }
         let mut pod = Pod::clone(pod);
+        if let (Some(spec), Some(held)) = (&mut pod.spec, &self.whole) {
+            let is_any = held.requests.is_some() || held.limits.is_some();
+            spec.resources = is_any.then(|| held.clone());
+        }
         let spec = pod.spec.iter_mut();
         let all = spec.flat_map(|spec| spec.init_containers.iter_mut().flatten().chain(&mut spec.containers));
         for container in all {
@@ -132,6 +142,20 @@ mod tests {
         // The same amount in other words is no resize, and an init container that ends is never resized.
         assert_eq!(cpu(&spec("1000m", "1", "1")), ["1000m", "1", "1"]);
         assert_eq!(cpu(&spec("1", "7", "1")), ["1", "7", "1"]);
+    }
+
+    #[test]
+    fn a_pod_is_seen_with_what_it_has_as_a_whole() {
+        let with = |whole: &str| pod(&format!(r#"{{"containers": [{{"name": "c"}}], "resources": {whole}}}"#));
+        let [one, two] = ["1", "2"].map(|cpu| with(&format!(r#"{{"requests": {{"cpu": "{cpu}"}}}}"#)));
+        let (allocation, none) = (Allocation::of(one.spec(), None), with("null"));
+        assert!(!allocation.is_nothing() && allocation.differs(two.spec()) && !allocation.differs(one.spec()));
+        let whole = |pod: &Arc<Pod>| pod.spec.as_ref().unwrap().resources.clone();
+        assert_eq!(whole(&allocation.applied_to(&two.pod)), one.spec().resources);
+        assert_eq!(whole(&Allocation::of(none.spec(), None).applied_to(&two.pod)), None);
+        // An older kubelet has not said.
+        let old: Allocation = serde_json::from_str(r#"{"resized": 3, "containers": {"c": {}}}"#).unwrap();
+        assert!(!old.differs(two.spec()) && Arc::ptr_eq(&old.applied_to(&two.pod), &two.pod));
     }
 
     #[test]

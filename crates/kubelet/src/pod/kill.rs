@@ -31,12 +31,19 @@ pub struct Ending<'a> {
 impl Ending<'_> {
     /// Ends one container.
     pub async fn one(self, ran: &ContainerRun, message: &str, grace: Duration) {
-        self.in_turn(ran, message, grace, std::future::ready(())).await;
+        // The next round finds a container that could not be stopped running.
+        let _ = self.in_turn(ran, message, grace, std::future::ready(())).await;
     }
 
     /// The hook runs at once, if there is any time for it; the signal waits for its turn. Their time counts against the grace
     /// period. The signal gets two seconds, however short that is: fewer would kill what would have ended by itself.
-    async fn in_turn(self, ran: &ContainerRun, message: &str, grace: Duration, turn: impl Future<Output = ()>) {
+    async fn in_turn(
+        self,
+        ran: &ContainerRun,
+        message: &str,
+        grace: Duration,
+        turn: impl Future<Output = ()>,
+    ) -> Result<(), String> {
         let Ending { kubelet, desired, running } = self;
         waypoint::kubelet::kill_pod(&desired.full_name());
         let tell = |kind, reason: &str, text: &str| kubelet.events.container(desired, &ran.name, kind, reason, text);
@@ -61,27 +68,29 @@ impl Ending<'_> {
         // Out of time, the order does not matter any more.
         let _ = clock::timeout(grace.saturating_sub(begun.elapsed()), turn).await;
         let left = grace.saturating_sub(begun.elapsed()).max(LEAST);
-        self.stop(ran, left).await;
+        self.stop(ran, left).await
     }
 
     /// Ends one container at once: no hook runs, and what does not end by the signal is killed after two seconds.
     pub async fn abruptly(self, ran: &ContainerRun) {
         let text = format!("Stopping container {} to restart all containers of the pod", ran.name);
         self.kubelet.events.container(self.desired, &ran.name, EventKind::Normal, "Killing", &text);
-        self.stop(ran, LEAST).await;
+        let _ = self.stop(ran, LEAST).await;
     }
 
-    async fn stop(self, ran: &ContainerRun, left: Duration) {
-        if let Err(error) = self.kubelet.config.runtime.stop_container(&ran.id, left).await
-            && !error.is_not_found()
-        {
-            let pod = self.desired.full_name();
-            tracing::warn!(pod, container = ran.name, %error, "the container could not be stopped");
-            clock::sleep(Duration::from_millis(500)).await;
+    async fn stop(self, ran: &ContainerRun, left: Duration) -> Result<(), String> {
+        match self.kubelet.config.runtime.stop_container(&ran.id, left).await {
+            Err(error) if !error.is_not_found() => {
+                let pod = self.desired.full_name();
+                tracing::warn!(pod, container = ran.name, %error, "the container could not be stopped");
+                clock::sleep(Duration::from_millis(500)).await;
+                Err(failure("KillContainer", &ran.name, &error))
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Ends all that lives.
+    /// Ends all that lives, and tells what does not end.
     async fn all(self, grace: Duration) {
         let alive: Vec<&ContainerRun> = self.running.alive().collect();
         let names: Vec<&str> = alive.iter().map(|ran| ran.name.as_str()).collect();
@@ -94,12 +103,36 @@ impl Ending<'_> {
                     // The sender outlives this wait.
                     let _ = others.wait_for(|ended| before.iter().all(|i| ended[*i])).await;
                 };
-                self.in_turn(ran, "", grace, turn).await;
+                let outcome = self.in_turn(ran, "", grace, turn).await;
                 ended.send_modify(|ended| ended[index] = true);
+                outcome
             }
         });
-        futures::future::join_all(ends).await;
+        let failures: Vec<String> = futures::future::join_all(ends).await.into_iter().filter_map(Result::err).collect();
+        tell(self.kubelet, self.desired, &failures);
     }
+}
+
+/// A call that did not end a part of a Pod, in upstream's words.
+pub fn failure(call: &str, of: &str, error: &runtime::Error) -> String {
+    format!("failed to \"{call}\" for \"{of}\" with {call}Error: {:?}", error.to_string())
+}
+
+/// Tells of the calls that did not end a Pod.
+pub fn tell(kubelet: &Kubelet, desired: &DesiredPod, failures: &[String]) {
+    let text = match failures {
+        [] => return,
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    kubelet.events.pod(desired, EventKind::Warning, "FailedKillPod", &format!("error killing pod: {text}"));
+}
+
+/// How long the node waits for the end of a Pod that it sends away, before it tells of that: half of its grace longer than
+/// that, and ten seconds at least.
+pub fn patience(desired: &DesiredPod, most: Option<i64>) -> Duration {
+    let grace = granted(desired, None, most).unsigned_abs();
+    Duration::from_secs((grace + grace / 2).max(10))
 }
 
 /// The seconds that a Pod has: its own, `most` and those of the node that sends it away, whichever are the fewest.

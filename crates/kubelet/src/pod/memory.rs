@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::rules::quantity::Quantity;
 use clock::Timestamp;
+use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 
 use crate::{
     pod::{
@@ -146,6 +147,8 @@ pub struct KillReason {
 pub struct ContainerRecord {
     /// How long it pauses after its end.
     pub backoff: Option<Backoff>,
+    /// The image and the resources with which it pauses.
+    backoff_of: Option<(Option<String>, Option<ResourceRequirements>)>,
     /// Why it does not run.
     pub waiting: Option<Cause>,
     /// Its start is not tried before.
@@ -156,6 +159,19 @@ pub struct ContainerRecord {
     pub is_anew: bool,
     /// Its last run was ended for it to start with other resources: it does so at once, whatever its policy says of an end.
     pub is_resized: bool,
+}
+
+impl ContainerRecord {
+    /// With another image, or other resources, a container has not failed yet.
+    pub fn forgive(&mut self, container: &Container) {
+        let is_same = |of: &(Option<String>, Option<ResourceRequirements>)| {
+            (&of.0, &of.1) == (&container.image, &container.resources)
+        };
+        if !self.backoff_of.as_ref().is_some_and(is_same) {
+            self.backoff = None;
+            self.backoff_of = Some((container.image.clone(), container.resources.clone()));
+        }
+    }
 }
 
 /// The knowledge about one run of a container.
@@ -214,8 +230,15 @@ impl Default for Memory {
     }
 }
 
-static UNKNOWN: ContainerRecord =
-    ContainerRecord { backoff: None, waiting: None, retry_at: None, restarts: None, is_anew: false, is_resized: false };
+static UNKNOWN: ContainerRecord = ContainerRecord {
+    backoff: None,
+    backoff_of: None,
+    waiting: None,
+    retry_at: None,
+    restarts: None,
+    is_anew: false,
+    is_resized: false,
+};
 static UNSEEN: RunRecord =
     RunRecord { started: false, ready: false, condemned: None, message: None, applied: None, memory_request: None };
 

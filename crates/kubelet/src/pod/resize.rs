@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use api::rules::quantity::{Format, Quantity, parse};
 use k8s_openapi::{
-    api::core::v1::{Container, ResourceRequirements},
+    api::core::v1::{Container, PodStatus, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity as Text,
 };
 
@@ -15,7 +15,7 @@ use crate::pod::{
     desired::DesiredPod,
     memory::Memory,
     running::{ContainerRun, RunningPod, State},
-    spec::resources::Limits,
+    spec::resources::{self, Limits, PodLimits},
 };
 
 /// The change that gives a container the resources that are allocated to it.
@@ -88,7 +88,25 @@ pub fn shrinks(desired: &DesiredPod, container: &Container, ran: &ContainerRun, 
 /// Whether containers still lack something, or are about to start with it.
 pub fn is_under_way(desired: &DesiredPod, running: &RunningPod, memory: &Memory) -> bool {
     let restarts = |c: &Container| memory.container(&c.name).is_resized;
-    resizable(desired.spec()).any(restarts) || !changes(desired, running, memory).is_empty()
+    let lags = whole_lags(desired, memory);
+    lags || resizable(desired.spec()).any(restarts) || !changes(desired, running, memory).is_empty()
+}
+
+/// Whether the cgroup of a Pod that has resources as a whole does not have their limits yet. An engine's shares are not compared: the
+/// kernel rounds them.
+fn whole_lags(desired: &DesiredPod, memory: &Memory) -> bool {
+    let wanted = resources::of_pod(desired.spec());
+    let differs = |held: PodLimits| (held.quota, held.memory) != (wanted.quota, wanted.memory);
+    desired.spec().resources.is_some() && memory.cgroup.is_some_and(differs)
+}
+
+/// Shows the resources of a Pod as a whole: those that are set aside for it, and those that it has, which stay as they were
+/// `reported` until the kernel has the others.
+pub fn show_whole(desired: &DesiredPod, memory: &Memory, reported: &PodStatus, status: &mut PodStatus) {
+    let Some(allocated) = &desired.spec().resources else { return };
+    status.allocated_resources.clone_from(&allocated.requests);
+    let before = reported.resources.clone().filter(|_| whole_lags(desired, memory));
+    status.resources = Some(before.unwrap_or_else(|| allocated.clone()));
 }
 
 /// The resources that a running container really has, in the words of its allocation where they mean the same.
@@ -112,8 +130,16 @@ pub fn in_force(
         // The least number of shares stands for a request of nothing, too.
         let request = if now.shares <= 2 { 0 } else { now.requested_milli() };
         put(requests, "cpu", Quantity::from_milli(request), now.shares == wanted.shares);
-        put(limits, "cpu", Quantity::from_milli(now.limit_milli()), now.quota == wanted.quota);
-        put(limits, "memory", Quantity::new(now.memory, Format::BinarySi), now.memory == wanted.memory);
+        // The limits of the whole Pod are not shown as the container's.
+        let of_pod = desired.spec().resources.as_ref().and_then(|whole| whole.limits.as_ref());
+        let is_own = |name: &str| {
+            let mine = container.resources.as_ref().and_then(|r| r.limits.as_ref());
+            mine.is_some_and(|list| list.contains_key(name)) || !of_pod.is_some_and(|list| list.contains_key(name))
+        };
+        let (cpu, memory) =
+            (!is_own("cpu") || now.quota == wanted.quota, !is_own("memory") || now.memory == wanted.memory);
+        put(limits, "cpu", Quantity::from_milli(now.limit_milli()), cpu);
+        put(limits, "memory", Quantity::new(now.memory, Format::BinarySi), memory);
     }
     resources
 }

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     kubelet::Kubelet,
+    node::network,
     pod::{
         act::{self, Round},
         admit::Refusal,
@@ -224,6 +225,7 @@ impl Worker {
             self.hear_eviction(&desired);
             waypoint::kubelet::plan_pod(&name);
             let decision = decide::decide(&desired, &running, &self.memory, clock::now());
+            let decision = self.wait_for_network(&desired, &running, decision).await;
             if !self.memory.life.is_settled() {
                 if desired.is_ending() || self.memory.life.end().is_some() {
                     self.probes.end_with_pod();
@@ -252,8 +254,23 @@ impl Worker {
         }
     }
 
+    /// Nothing is done for a Pod that lives as long as the engine has no network for Pods. The node's own is always there.
+    async fn wait_for_network(&self, desired: &DesiredPod, running: &RunningPod, decision: Decision) -> Decision {
+        let is_over = desired.is_ending() || decide::is_done(desired, running, &self.memory);
+        if is_over || desired.host_network() || decision.steps.is_empty() {
+            return decision;
+        }
+        let Some(why) = self.kubelet.network.trouble(&*self.kubelet.config.runtime).await else { return decision };
+        let text = format!("network is not ready: {why}");
+        self.kubelet.events.pod(desired, EventKind::Warning, "NetworkNotReady", &text);
+        Decision { steps: Vec::new(), wake_at: Some(act::after(network::PAUSE)) }
+    }
+
     /// Takes in what the running containers tell without being asked.
     async fn learn(&mut self, desired: &DesiredPod, running: &RunningPod) {
+        for container in desired.containers() {
+            self.memory.container_mut(&container.name).forgive(container);
+        }
         for ran in &running.containers {
             let Some(container) = desired.container(&ran.name) else { continue };
             if ran.state == State::Running {
@@ -350,6 +367,9 @@ impl Worker {
         let mut fresh = status::status(desired, running, &self.memory, &place);
         if self.kubelet.claims.holds(desired.uid()) {
             status::hold_back(&mut fresh, &self.reported);
+        }
+        if self.kubelet.config.features.enabled(Feature::InPlacePodLevelResourcesVerticalScaling) {
+            resize::show_whole(desired, &self.memory, &self.reported, &mut fresh);
         }
         if self.kubelet.config.features.enabled(Feature::ResourceHealthStatus) {
             health::show(&self.kubelet, &desired.pod, &mut fresh);
@@ -461,12 +481,7 @@ impl Worker {
                     let logs = self.kubelet.config.pod_log_dir(desired.namespace(), desired.name(), desired.uid());
                     // Logs that stay are found by the next clean-up.
                     let _ = files::remove(&logs);
-                    if desired.removed || desired.is_static {
-                        return true;
-                    }
-                    // The last status is seen before the Pod goes.
-                    self.outbox.tried().await;
-                    if report::delete(&self.kubelet, desired).await {
+                    if desired.removed || desired.is_static || self.take_leave(desired, running).await {
                         return true;
                     }
                     clock::sleep(Duration::from_secs(1)).await;
@@ -493,16 +508,34 @@ impl Worker {
         false
     }
 
+    /// Says how the Pod has ended, which whoever keeps the object with a finalizer waits for, and lets the object go.
+    async fn take_leave(&mut self, desired: &DesiredPod, running: &RunningPod) -> bool {
+        let kubelet = self.kubelet.clone();
+        let Ok(engine) = kubelet.engine_name().await else { return false };
+        self.report(desired, running, engine);
+        // The last status is seen before the Pod goes.
+        self.outbox.tried().await;
+        report::delete(&kubelet, desired).await
+    }
+
     /// Ends all containers. Meanwhile the Pod says whether those that still run serve.
     async fn end_all(&mut self, desired: &DesiredPod, running: &RunningPod) {
         let (kubelet, most) = (self.kubelet.clone(), self.memory.life.most_grace());
         let (mut changes, mut evictions) = (self.inbox.desired.clone(), self.inbox.eviction.clone());
+        let patience = clock::sleep(kill::patience(desired, most));
         let ending = kill::all(&kubelet, (&mut changes, &mut evictions), running, most);
-        tokio::pin!(ending);
+        tokio::pin!(ending, patience);
+        let mut is_waited_for = self.memory.life.is_evicted();
         loop {
             let news = tokio::select! {
                 () = &mut ending => return,
                 Some(news) = self.news.1.recv() => news,
+                () = &mut patience, if is_waited_for => {
+                    let text = "Container runtime did not kill the pod within specified grace period.";
+                    kubelet.events.pod(desired, EventKind::Warning, "ExceededGracePeriod", text);
+                    is_waited_for = false;
+                    continue;
+                }
             };
             self.hear(news);
             if let Ok(engine) = kubelet.engine_name().await {

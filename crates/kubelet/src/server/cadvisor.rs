@@ -1,7 +1,11 @@
 //! `/metrics/cadvisor`: what the kernel counts of the machine, of Pods, of their sandboxes and of containers, under the names that
 //! dashboards know. Upstream counterpart: github.com/google/cadvisor/metrics, as the kubelet serves it.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use api::{features::Feature, rules::metrics_text::escaped};
 use runtime::cri_api::{Container, PodSandbox};
@@ -16,9 +20,11 @@ use crate::{
         cgroup::Cgroups,
         counters::{self, Carried, Counters},
         machine::Machine,
+        open_files::OpenFiles,
         stalls::{Stall, Stalls, Wait},
     },
     pod::desired::{CONTAINER_NAME, DesiredPod, POD_UID},
+    volumes::folder::blocking,
 };
 
 /// One thing that is counted.
@@ -35,6 +41,7 @@ struct Counted {
     /// How often it ran out of memory.
     ooms: u64,
     counters: Counters,
+    open: OpenFiles,
     network: BTreeMap<String, Carried>,
 }
 
@@ -63,7 +70,17 @@ async fn counted(kubelet: &Kubelet) -> String {
     if !kubelet.config.features.enabled(Feature::KubeletPSI) {
         all.iter_mut().for_each(|one| one.counters.stalls = Stalls::default());
     }
+    look_at_files(cgroups, &mut all).await;
     render(&all, failed, clock::now().as_millisecond())
+}
+
+/// Counts what the processes of each have open. Whatever is in the machine's own cgroup, its first process is the machine's.
+async fn look_at_files(cgroups: &Cgroups, all: &mut [Counted]) {
+    let places: Vec<_> = all.iter().map(|one| (counters::procs(cgroups, &one.id), one.id == "/")).collect();
+    let look =
+        |(procs, is_machine): (PathBuf, bool)| OpenFiles::of(Path::new("/proc"), &procs, is_machine.then_some("1"));
+    let found: Vec<OpenFiles> = blocking(move || places.into_iter().map(look).collect()).await;
+    all.iter_mut().zip(found).for_each(|(one, open)| one.open = open);
 }
 
 /// The Pod, its sandbox, and its containers that run.
@@ -278,6 +295,36 @@ fn failures(out: &mut String, all: &[Counted], millis: i64) {
     }
 }
 
+type ReadFiles = fn(&OpenFiles) -> Option<i64>;
+
+/// Name and help of what is told of open files, and what it is.
+const FILES: [(&str, &str, ReadFiles); 3] = [
+    ("container_file_descriptors", "Number of open file descriptors for the container.", |open| {
+        open.descriptors.map(u64::cast_signed)
+    }),
+    ("container_sockets", "Number of open sockets for the container.", |open| open.sockets.map(u64::cast_signed)),
+    (
+        "container_ulimits_soft",
+        "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice",
+        |open| open.soft_limit,
+    ),
+];
+
+/// The files that are open, and how many may be.
+fn open_files(out: &mut String, all: &[Counted], millis: i64) {
+    for (name, help, read) in FILES {
+        let more: &[(&str, &str)] =
+            if name == "container_ulimits_soft" { &[("ulimit", "max_open_files")] } else { &[] };
+        let rows: Vec<_> = all.iter().filter_map(|one| Some((one.labels(more), read(&one.open)?))).collect();
+        if !rows.is_empty() {
+            head(out, name, GAUGE, help);
+        }
+        for (labels, value) in rows {
+            let _ = writeln!(out, "{name}{labels} {value} {millis}");
+        }
+    }
+}
+
 fn render(all: &[Counted], failed: bool, millis: i64) -> String {
     let mut out = String::new();
     for (name, sort, help, read) in METRICS {
@@ -298,6 +345,7 @@ fn render(all: &[Counted], failed: bool, millis: i64) -> String {
         }
     }
     failures(&mut out, all, millis);
+    open_files(&mut out, all, millis);
     for (way, verb, from) in [("receive", "received", true), ("transmit", "transmitted", false)] {
         for (what, of, place) in CARRIED {
             let name = format!("container_network_{way}_{what}_total");
@@ -361,6 +409,7 @@ mod tests {
             started: Some(3_000_000_000),
             ooms: 4,
             counters,
+            open: OpenFiles { descriptors: Some(9), sockets: Some(2), soft_limit: Some(-1) },
             network: [("eth0".to_owned(), carried)].into(),
         };
         let has_ids = Machine { cpus: 2, boot_id: "b".into(), machine_id: "m".into(), ..Machine::default() };
@@ -376,6 +425,11 @@ mod tests {
                 "container_memory_failures_total{{container=\"c\",failure_type=\"pgfault\",{of},name=\"1\",namespace=\"n\",pod=\"p\",scope=\"container\"}} 3 5000"
             ),
             format!("container_oom_events_total{{container=\"c\",{of},{end} 4 5000"),
+            format!("container_file_descriptors{{container=\"c\",{of},{end} 9 5000"),
+            format!("container_sockets{{container=\"c\",{of},{end} 2 5000"),
+            format!(
+                "container_ulimits_soft{{container=\"c\",{of},name=\"1\",namespace=\"n\",pod=\"p\",ulimit=\"max_open_files\"}} -1 5000"
+            ),
             format!("container_spec_memory_limit_bytes{{container=\"c\",{of},{end} 0 5000"),
             format!("container_start_time_seconds{{container=\"c\",{of},{end} 3 5000"),
             format!(

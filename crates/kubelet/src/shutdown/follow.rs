@@ -20,7 +20,7 @@ use crate::{
 
 /// Why the node is not ready meanwhile.
 pub const NOT_READY: &str = "node is shutting down";
-const EVENT: &str = "NodeShutdown";
+const EVENT: &str = "Shutdown";
 /// The bus, or logind, is looked for again after this pause.
 const RECONNECT: Duration = Duration::from_secs(1);
 

@@ -126,7 +126,8 @@ fn fixed(kubelet: &Kubelet, wanted: &DesiredPod) -> Option<String> {
     let held = kubelet.pods.get(wanted.uid())?.desired();
     let of = |desired: &DesiredPod, name: &str| -> Vec<_> {
         let containers = desired.init_containers().iter().chain(&desired.spec().containers);
-        let resources = containers.map(|container| container.resources.clone().unwrap_or_default());
+        let whole = desired.spec().resources.clone().unwrap_or_default();
+        let resources = containers.map(|container| container.resources.clone().unwrap_or_default()).chain([whole]);
         let amount = |list: Option<BTreeMap<String, Quantity>>| list?.get(name).map(api::rules::quantity::parse);
         resources.map(|all| (amount(all.requests), amount(all.limits))).collect()
     };

@@ -235,7 +235,7 @@ impl Dispatcher {
 
     async fn static_pods(&mut self, Heard { source, pods }: Heard) {
         self.unheard.remove(&source);
-        self.of_source.insert(source, pods);
+        self.of_source.insert(source, self.without_namesakes(source, pods));
         // Of two Pods of one name the file's counts: it is the machine's own.
         let all = self.of_source.values().rev().flatten();
         let fresh: BTreeMap<String, Arc<Pod>> = all.map(|p| (full_name(p), p.clone())).collect();
@@ -254,6 +254,20 @@ impl Dispatcher {
         for name in before.into_keys().chain(fresh.into_keys()).chain(mirrored).collect::<BTreeSet<_>>() {
             self.check_mirror(&name);
         }
+    }
+
+    /// Of Pods of one name in one source the first one counts; of the others is told.
+    fn without_namesakes(&self, source: Source, pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
+        let mut names = BTreeSet::new();
+        let (first, others): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| names.insert(full_name(pod)));
+        for pod in others {
+            let of = |field: &Option<String>| field.clone().unwrap_or_default();
+            let (name, namespace, uid) = (of(&pod.metadata.name), of(&pod.metadata.namespace), of(&pod.metadata.uid));
+            let what = format!("Error validating pod {name}_{namespace}({uid}) from {}", source.word());
+            let text = format!("{what} due to duplicate pod name {name:?}, ignoring");
+            self.kubelet.events.object(&pod, EventKind::Warning, "FailedValidation", &text);
+        }
+        first
     }
 
     fn check_mirrors(&mut self) {

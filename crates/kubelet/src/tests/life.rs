@@ -51,6 +51,41 @@ fn a_pod_runs_restarts_with_pauses_and_goes() {
 }
 
 #[test]
+fn a_container_with_another_image_does_not_pause_for_what_it_did_before() {
+    let world = World::new();
+    world.make_pod("p", one_container("Always"));
+    world.life(None, async || {
+        for failures in 0..4 {
+            until("the container runs", || world.asked("start m") > failures && world.is_ready("p")).await;
+            world.engine.exit("m", 1);
+        }
+        until("it waits", || container(&world)["state"]["waiting"]["reason"] == "CrashLoopBackOff").await;
+        let (begun, starts) = (clock::Instant::now(), world.asked("start m"));
+        world.change_pod("p", |spec| spec["containers"][0]["image"] = "y:1".into());
+        until("it runs again", || world.asked("start m") > starts).await;
+        assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn a_pod_that_goes_before_it_ran_has_failed() {
+    let world = World::new();
+    world.engine.fail("pull x:1", "no such image");
+    world.make_pod("p", one_container("Always"));
+    let failed = |pod: &Value| {
+        let end = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
+        let (reason, code) = (&end["reason"], &end["exitCode"]);
+        pod["status"]["phase"] == "Failed" && reason == "ContainerStatusUnknown" && code == 137
+    };
+    world.life(None, async || {
+        until("it waits", || container(&world)["state"]["waiting"]["reason"] == "ImagePullBackOff").await;
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        assert!(world.api.was_ever("p", failed), "a Job that waits for its end would wait for ever");
+    });
+}
+
+#[test]
 fn images_are_mounted_once_they_are_there() {
     let world = World::new();
     let mount = |path: &str, part: &str| json!({"name": "v", "mountPath": path, "subPath": part});

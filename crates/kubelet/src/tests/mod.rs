@@ -12,6 +12,7 @@ mod csi_volumes;
 mod device_plugin;
 mod devices;
 mod dra_driver;
+mod events;
 mod hooks;
 mod huge_pages;
 mod killed;

@@ -1,5 +1,6 @@
 //! Pods whose resources change while they run, also over kubelets that end in the middle.
 
+use api::features::Feature;
 use json::{Value, json};
 use runtime::fake::Moment;
 
@@ -286,5 +287,44 @@ fn what_is_not_yet_given_up_is_nobody_elses() {
         world.engine.uses("m", 1 << 20);
         until("both have what they asked for", || has(&world, "p", "10m", little) && has(&world, "q", "10m", &most))
             .await;
+    });
+}
+
+#[test]
+fn the_resources_of_a_whole_pod_change_in_place() {
+    let world = World::new();
+    let features = *world.features.lock();
+    *world.features.lock() =
+        features.with(Feature::NodeDeclaredFeatures, true).with(Feature::InPlacePodLevelResourcesVerticalScaling, true);
+    let main = json!({"name": "m", "image": "x:1"});
+    let spec = json!({"terminationGracePeriodSeconds": 5, "containers": [main], "resources": amounts("100m", "64Mi")});
+    world.make_pod("p", spec);
+    let ask = |cpu: &str, memory: &str| world.change_pod("p", |spec| spec["resources"] = amounts(cpu, memory));
+    let has = |cpu: &str, memory: &str| {
+        let status = world.pod("p").unwrap()["status"].clone();
+        status["resources"] == amounts(cpu, memory)
+            && status["allocatedResources"] == json!({"cpu": cpu, "memory": memory})
+            && ["PodResizePending", "PodResizeInProgress"].iter().all(|kind| world.said("p", kind).is_null())
+    };
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        assert!(has("100m", "64Mi"));
+        ask("200m", "128Mi");
+        until("it has grown", || has("200m", "128Mi")).await;
+        let told = world.engine.resources("m").unwrap();
+        assert_eq!((told.cpu_quota, told.memory_limit_in_bytes), (20_000, 128 << 20));
+        ask("100", "128Mi");
+        until("it cannot have that", || world.said("p", "PodResizePending")["reason"] == "Infeasible").await;
+        let status = world.pod("p").unwrap()["status"].clone();
+        assert_eq!(
+            (&status["resources"], status["allocatedResources"]["cpu"].as_str()),
+            (&amounts("200m", "128Mi"), Some("200m"))
+        );
+    });
+    world.life(None, async || {
+        until("the next kubelet knows", || world.said("p", "PodResizePending")["reason"] == "Infeasible").await;
+        ask("50m", "32Mi");
+        until("it has shrunk", || has("50m", "32Mi")).await;
+        assert_eq!((world.asked("start m"), world.engine.resources("m").unwrap().cpu_quota), (1, 5_000));
     });
 }

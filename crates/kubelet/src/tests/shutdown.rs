@@ -113,7 +113,7 @@ fn pods_end_in_the_order_of_their_importance_and_a_machine_that_goes_on_takes_ne
         world.make_pod("next", spec("n", 0));
         until("a new one is let in", || world.is_ready("next")).await;
         let events = world.api.events("n1");
-        let told: Vec<&str> = events.iter().filter_map(|event| event.strip_prefix("NodeShutdown ")).collect();
+        let told: Vec<&str> = events.iter().filter_map(|event| event.strip_prefix("Shutdown ")).collect();
         let text = ["Shutdown manager detected shutdown event", "Shutdown manager detected shutdown cancellation"];
         assert_eq!(told, text);
     });
@@ -199,7 +199,7 @@ fn without_logind_pods_run_and_a_person_is_told() {
     world.life(None, async || {
         world.make_pod("p", spec("p", 0));
         until("the Pod is ready", || world.is_ready("p")).await;
-        let why = "NodeShutdown: shutdownGracePeriod has no effect, Pods are not ended before the machine is: Failed to start \
+        let why = "Shutdown: shutdownGracePeriod has no effect, Pods are not ended before the machine is: Failed to start \
                    node shutdown manager: the connection to the message bus failed: No such file or directory";
         until("a person is told", || world.api.has_said(why)).await;
     });

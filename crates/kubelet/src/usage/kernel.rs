@@ -61,9 +61,9 @@ fn network(links: BTreeMap<String, Carried>) -> Network {
     Network { time: clock::now(), main: links.iter().find(|link| link.name == MAIN).cloned(), links }
 }
 
-/// The kubelet's own cgroup, where it has one.
-pub fn own_cgroup(unified: bool) -> Option<String> {
-    cgroup_in(&std::fs::read_to_string("/proc/self/cgroup").ok()?, unified)
+/// The cgroup of a process (`self` is the kubelet's own), where it has one.
+pub fn cgroup_of(process: &str, unified: bool) -> Option<String> {
+    cgroup_in(&std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?, unified)
 }
 
 /// The cgroup that a process is in. Where processors and memory are counted in different ones it has none of its own.

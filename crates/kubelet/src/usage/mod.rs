@@ -164,11 +164,15 @@ fn active(kubelet: &Kubelet) -> Vec<Active> {
     active.map(|pod| (pod.desired(), pod.status())).collect()
 }
 
-/// The kubelet with all that is in its cgroup, and all Pods together; without those that have no cgroup.
+/// The kubelet with all that is in its cgroup, the engine unless it is there too, and all Pods together; without those that have no
+/// cgroup.
 fn system(kubelet: &Kubelet) -> Vec<(&'static str, Sample)> {
     let cgroups = &kubelet.host.cgroups;
     let pods = cgroups.class(api::rules::pod::GUARANTEED);
-    let all = [("kubelet", kernel::own_cgroup(cgroups.is_unified())), ("pods", Some(pods))];
+    let of = |process: &str| kernel::cgroup_of(process, cgroups.is_unified());
+    let (own, engine) = (of("self"), kubelet.config.runtime.process());
+    let engine = engine.and_then(|pid| of(&pid.to_string())).filter(|engine| own.as_ref() != Some(engine));
+    let all = [("kubelet", own), ("runtime", engine), ("pods", Some(pods))];
     let sample = |(name, path): (&'static str, Option<String>)| {
         let sample = kernel::of_cgroup(kubelet, &path?);
         sample.is_told().then_some((name, sample))
@@ -413,6 +417,16 @@ pub mod tests {
         // A Pod whose sandbox the engine does not measure is not told of.
         let other = vec![(pod(r#"{"containers": []}"#), PodStatus::default())];
         assert!(as_told(&kubelet, other, told(0, 1), &sandboxes[2..]).is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_engines_process_is_the_one_that_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let process = |socket: &std::path::Path| runtime::Cri::new(&socket.display().to_string()).process();
+        assert_eq!(process(&socket), i32::try_from(std::process::id()).ok());
+        assert_eq!(process(&folder.path().join("none.sock")), None);
     }
 
     #[tokio::test]

@@ -174,7 +174,7 @@ mod tests {
     fn keys_become_files() {
         check(json::json!([]), false, "a=1:400 b=2:400");
         check(json::json!([{"key": "a", "path": "x/y", "mode": 0o600}]), false, "x/y=1:600");
-        check(json::json!([{"key": "z", "path": "x"}]), false, "references non-existent config key: z");
+        check(json::json!([{"key": "z", "path": "x"}]), false, "configmap references non-existent config key: z");
         check(json::json!([{"key": "z", "path": "x"}]), true, "");
         check(json::json!([{"key": "a", "path": "../x"}]), false, "path \"../x\" must stay inside the volume");
         check(json::json!([{"key": "a", "path": "/x"}]), false, "path \"/x\" must stay inside the volume");

@@ -7,12 +7,15 @@ use std::{
 
 use crate::pod::spec::downward::DownwardError;
 
+/// The step at which options are refused that a volume cannot have.
+pub const OPTIONS_STEP: &str = "MountVolume.MountOptionSupport check";
+
 /// The text goes into a `FailedMount` event.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     #[error("{kind} \"{name}\" not found")]
     NotFound { kind: &'static str, name: String },
-    #[error("references non-existent {kind} key: {key}")]
+    #[error("{}references non-existent {kind} key: {key}", if *kind == "config" { "configmap " } else { "" })]
     MissingKey { kind: &'static str, key: String },
     #[error("path {0:?} must stay inside the volume")]
     Path(String),
@@ -62,11 +65,12 @@ pub struct MountError {
 }
 
 impl MountError {
-    /// The reason of the event about it.
-    pub fn reason(&self) -> &'static str {
+    /// The reasons of the events about it.
+    pub fn reasons(&self) -> &'static [&'static str] {
         match &self.source {
-            VolumeError::Step { step, .. } if step.starts_with("MapVolume") => "FailedMapVolume",
-            _ => "FailedMount",
+            VolumeError::Step { step, .. } if step.starts_with("MapVolume") => &["FailedMapVolume"],
+            VolumeError::Step { step: OPTIONS_STEP, .. } => &["UnsupportedMountOption", "FailedMount"],
+            _ => &["FailedMount"],
         }
     }
 }

@@ -277,7 +277,8 @@ fn custom_type_meta(value: Value, gvk: Gvk<'_>, bytes: &[u8]) -> Result<Value, S
 pub fn custom_kind(value: &Value, gvk: Gvk<'_>) -> Result<(), StatusError> {
     let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
     let version = gvk.api_version();
-    let wrong = [("kind", gvk.kind), ("apiVersion", &version)].into_iter().filter(|(field, wanted)| text(field) != *wanted);
+    let wrong =
+        [("kind", gvk.kind), ("apiVersion", &version)].into_iter().filter(|(field, wanted)| text(field) != *wanted);
     let errors: Vec<FieldError> = wrong
         .map(|(field, wanted)| FieldError::invalid(&Path::new(field), text(field), &format!("must be {wanted}")))
         .collect();

@@ -42,8 +42,13 @@ macro_rules! fields {
 const EXTENDED_RESOURCES: Gated =
     Gated { feature: Feature::DRAExtendedResource, fields: &["status.extendedResourceClaimStatus"] };
 
+const POD_RESOURCES: Gated = Gated {
+    feature: Feature::InPlacePodLevelResourcesVerticalScaling,
+    fields: &["status.allocatedResources", "status.resources"],
+};
+
 /// The fields of features in a Pod, and in the templates of those who make Pods.
-pub(crate) const OF_POD: &[Gated] = fields!("spec", EXTENDED_RESOURCES);
+pub(crate) const OF_POD: &[Gated] = fields!("spec", EXTENDED_RESOURCES, POD_RESOURCES);
 pub(crate) const OF_TEMPLATE: &[Gated] = fields!("spec.template.spec");
 pub(crate) const OF_POD_TEMPLATE: &[Gated] = fields!("template.spec");
 pub(crate) const OF_CRON_JOB: &[Gated] = fields!("spec.jobTemplate.spec.template.spec");

@@ -61,6 +61,7 @@ pub const POD: Kind<Pod> = Kind {
     validate: Some(validate::validate),
     validate_create: Some(validate::validate_create),
     validate_update: Some(update::validate_update),
+    refuse_update: Some(update::refuse),
     validate_status: Some(|new, old| {
         let mut errors = validate::validate_status(new);
         errors.extend(update::mirror_annotation(new, old));
@@ -150,9 +151,17 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     }
 }
 
-/// Whoever resizes a Pod changes nothing else: what containers that stay are to have is taken over, all else stays.
+/// Whoever resizes a Pod changes nothing else: what the Pod and its containers that stay are to have is taken over, all else
+/// stays.
 fn keep_but_resources(new: &mut Map, old: &Value) {
     let Some(mut spec) = old.get("spec").cloned() else { return };
+    let whole = new.get("spec").and_then(|spec| spec.get("resources")).cloned();
+    if let Some(spec) = spec.as_object_mut() {
+        match whole {
+            Some(whole) => _ = spec.insert("resources", whole),
+            None => _ = spec.remove("resources"),
+        }
+    }
     for (list, stay) in [("containers", true), ("initContainers", false)] {
         let Some(held) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
         let wanted = new.get("spec").and_then(|spec| spec.get(list)).and_then(Value::as_array);

@@ -224,11 +224,11 @@ fn is_removed(old: Option<&Amounts>, new: Option<&Amounts>) -> bool {
     names.any(|name| !new.is_some_and(|new| new.contains_key(name)))
 }
 
-/// Takes back what may change in a container, and tells what may not be left out.
-fn resize_of_container(new: &mut Container, old: &Container, path: &Path) -> Errors {
+/// Takes back what may change in the resources of a container or a whole Pod, and tells what may not be left out.
+fn resize_one(new: &mut Option<ResourceRequirements>, old: Option<&ResourceRequirements>, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let none = ResourceRequirements::default();
-    let (wanted, held) = (new.resources.clone().unwrap_or_default(), old.resources.as_ref().unwrap_or(&none));
+    let (wanted, held) = (new.clone().unwrap_or_default(), old.unwrap_or(&none));
     let path = path.child("resources");
     if is_removed(held.requests.as_ref(), wanted.requests.as_ref()) {
         errors.push(FieldError::forbidden(&path.child("requests"), "resource requests cannot be removed"));
@@ -238,7 +238,7 @@ fn resize_of_container(new: &mut Container, old: &Container, path: &Path) -> Err
     }
     let requests = without_change(wanted.requests.as_ref(), held.requests.as_ref());
     let limits = without_change(wanted.limits.as_ref(), held.limits.as_ref());
-    new.resources = Some(ResourceRequirements { requests, limits, ..wanted });
+    *new = Some(ResourceRequirements { requests, limits, ..wanted });
     errors
 }
 
@@ -247,10 +247,18 @@ pub(super) fn resize(new: &PodSpec, old: &PodSpec) -> (PodSpec, Errors) {
     let (mut rest, mut errors, path) = (new.clone(), Errors::new(), Path::new("spec"));
     let both = rest.init_containers.iter_mut().flatten().zip(old.init_containers.iter().flatten());
     for (index, (new, old)) in both.enumerate().filter(|(_, (new, _))| pod::is_sidecar(new)) {
-        errors.extend(resize_of_container(new, old, &path.child("initContainers").index(index)));
+        errors.extend(resize_one(
+            &mut new.resources,
+            old.resources.as_ref(),
+            &path.child("initContainers").index(index),
+        ));
     }
     for (index, (new, old)) in rest.containers.iter_mut().zip(&old.containers).enumerate() {
-        errors.extend(resize_of_container(new, old, &path.child("containers").index(index)));
+        errors.extend(resize_one(&mut new.resources, old.resources.as_ref(), &path.child("containers").index(index)));
+    }
+    errors.extend(resize_one(&mut rest.resources, old.resources.as_ref(), &path));
+    if old.resources.is_none() && rest.resources == Some(ResourceRequirements::default()) {
+        rest.resources = None;
     }
     (rest, errors)
 }

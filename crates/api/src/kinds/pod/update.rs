@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use json::Value;
 use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity, Pod, PodSpec, Toleration};
 
+use crate::features::{Feature, Features};
 use crate::kind::Target;
 use crate::kinds::pod::{placement, resources};
 use crate::meta;
@@ -256,11 +257,22 @@ fn ephemeral(new: &PodSpec, old: &PodSpec, mirror: bool) -> Errors {
     errors
 }
 
+/// Why features that are off refuse a change.
+pub(crate) fn refuse(new: &Pod, old: &Pod, target: Target, features: Features) -> Errors {
+    let whole = |pod: &Pod| {
+        let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+        resources.is_some_and(|r| r.requests.is_some() || r.limits.is_some())
+    };
+    let is_on = features.enabled(Feature::InPlacePodLevelResourcesVerticalScaling);
+    if is_on || target != Target::Other("resize") || !(whole(new) || whole(old)) {
+        return Errors::new();
+    }
+    vec![FieldError::forbidden(&Path::default(), "pods with pod-level resources cannot be resized")]
+}
+
 fn resized(new: &PodSpec, pod: &Pod) -> Errors {
     let Some(old) = &pod.spec else { return Errors::new() };
-    let of_pod = |s: &PodSpec| s.resources.as_ref().is_some_and(|r| r.requests.is_some() || r.limits.is_some());
     for (refused, detail) in [
-        (of_pod(old) || of_pod(new), "pods with pod-level resources cannot be resized"),
         (pod::is_mirror(pod), "static pods cannot be resized"),
         (old.os.as_ref().is_some_and(|os| os.name == "windows"), "windows pods cannot be resized"),
     ] {
@@ -347,6 +359,43 @@ mod tests {
         let mut narrowed = pod("a", gated.clone());
         narrowed["nodeSelector"] = json!({"a": "b"});
         check(pod("a", gated), narrowed, "");
+    }
+
+    #[test]
+    fn the_resources_of_a_whole_pod_change_where_the_feature_is_on() {
+        let off = Features::default();
+        let on = off.with(Feature::InPlacePodLevelResourcesVerticalScaling, true);
+        let pod = |whole: Value| {
+            let own = json!({"requests": {"cpu": "1"}});
+            let spec = json!({"containers": [{"name": "c", "image": "x", "resources": own}], "resources": whole});
+            json::from_value::<Pod>(json!({"spec": spec})).unwrap()
+        };
+        let whole = |cpu: &str| json!({"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"memory": "2Gi"}});
+        let check = |features: Features, old: Value, new: Value, expected: &str| {
+            let (new, old, target) = (pod(new), pod(old), Target::Other("resize"));
+            let mut errors = refuse(&new, &old, target, features);
+            if errors.is_empty() {
+                errors = validate_update(&new, &old, target);
+            }
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), expected);
+        };
+        let refused = ": Forbidden: pods with pod-level resources cannot be resized";
+        check(off, whole("1"), whole("2"), refused);
+        check(off, whole("1"), Value::Null, refused);
+        check(off, Value::Null, Value::Null, "");
+        check(on, whole("1"), whole("2"), "");
+        check(on, Value::Null, whole("2"), "");
+        let mut less = whole("1");
+        less["requests"] = json!({"memory": "1Gi"});
+        check(on, whole("1"), less, "spec.resources.requests: Forbidden: resource requests cannot be removed");
+        let mut other = whole("1");
+        other["limits"]["hugepages-2Mi"] = "2Mi".into();
+        check(on, whole("1"), other, "spec: Forbidden: only cpu and memory resources are mutable");
+        let all = json!({"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}});
+        let changed = "spec: Invalid value: \"Guaranteed\": Pod QOS Class may not change as a result of resizing";
+        check(on, whole("1"), all, changed);
+        // Other changes are none of its concern.
+        assert!(refuse(&pod(whole("2")), &pod(whole("1")), Target::Object, off).is_empty());
     }
 
     #[test]

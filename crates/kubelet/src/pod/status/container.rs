@@ -1,6 +1,7 @@
 //! The status of one container: its state now, its state before, and what it has.
 
 use api::rules::pod::is_sidecar;
+use clock::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
@@ -34,7 +35,8 @@ fn terminated(ran: &ContainerRun, memory: &Memory, place: &Place<'_>) -> Contain
         exit_code: ran.exit_code,
         reason: Some(reason.to_owned()),
         message: message.or_else(|| Some(ran.message.clone()).filter(|m| !m.is_empty())),
-        started_at: ran.started_at.map(Time),
+        // One that never started ended at the beginning of time, as upstream has it.
+        started_at: Some(Time(ran.started_at.unwrap_or(Timestamp::UNIX_EPOCH))),
         finished_at: ran.finished_at.map(Time),
         ..Default::default()
     }
@@ -80,7 +82,7 @@ pub fn of_container(
     let mut history = running.containers.iter().filter(|c| c.name == container.name && c.state != State::Created);
     let latest = history.next();
     let before = history.next();
-    let blank = if !init && !desired.init_containers().is_empty() { "PodInitializing" } else { "ContainerCreating" };
+    let blank = if desired.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let record = memory.container(&container.name);
     let reason = record.waiting.as_ref();
     // Of the runs before the last one, the engine keeps none for long.

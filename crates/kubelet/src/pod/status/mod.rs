@@ -92,8 +92,10 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
     // An earlier kubelet may have let it in.
     let (failure, is_refused) = (memory.life.failure(), memory.life.is_refused() && running.containers.is_empty());
     let start = place.before.start_time.clone().unwrap_or(Time(place.now));
+    // One that went before it came to anything has failed.
+    let is_given_up = memory.life.is_settled() && !desired.is_static && !api::rules::pod::is_terminal_phase(phase);
     PodStatus {
-        phase: Some(phase.to_owned()),
+        phase: Some(if is_given_up { "Failed" } else { phase }.to_owned()),
         reason: failure.map(|f| f.reason.clone()),
         message: failure.map(|f| f.message.clone()),
         host_ip: place.host_ips.first().cloned(),

@@ -181,7 +181,7 @@ fn states_of_containers() {
         m.container_mut("m").waiting = Some(Cause::new("CrashLoopBackOff", ""));
     };
     let waiting = |reason: &str| json!([format!("waiting {reason}"), "", 0, false, false]);
-    assert_eq!(state(&of(&desired, "", |_| ()), "i"), waiting("ContainerCreating"));
+    assert_eq!(state(&of(&desired, "", |_| ()), "i"), waiting("PodInitializing"));
     assert_eq!(state(&of(&desired, "i:up", |_| ()), "m"), waiting("PodInitializing"));
     assert_eq!(state(&of(&desired, "i:0", |_| ()), "i"), json!(["Completed 0", "", 0, true, false]));
     assert_eq!(state(&of(&desired, "i:0 s:up m:1", |_| ()), "m"), json!(["Error 1", "", 0, false, false]));
@@ -231,7 +231,7 @@ fn what_the_engine_has_forgotten_is_taken_from_the_last_report() {
     // An engine that lost everything: ends that were reported stay, the others are unknown.
     let lost = after(&desired, "nothing", &before, |_| ());
     assert_eq!(state(&lost, "n"), json!(["Completed 0", "", 0, false, false]));
-    assert_eq!(state(&lost, "s"), json!(["waiting ContainerCreating", "ContainerStatusUnknown 137", 1, false, false]));
+    assert_eq!(state(&lost, "s"), json!(["waiting PodInitializing", "ContainerStatusUnknown 137", 1, false, false]));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use programs::Programs;
 
-use crate::volumes::error::VolumeError;
+use crate::volumes::error::{OPTIONS_STEP, VolumeError};
 
 /// Options on a volume before it had a field for them.
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
@@ -96,7 +96,7 @@ fn joined(options: &[String], read_only: bool) -> String {
 pub fn without_options(persistent: &PersistentVolume) -> VolumeError {
     let why = "Mount options are not supported for this volume type".to_owned();
     let volume = persistent.metadata.name.clone().unwrap_or_default();
-    VolumeError::Step { step: "MountVolume.MountOptionSupport check", volume, why }
+    VolumeError::Step { step: OPTIONS_STEP, volume, why }
 }
 
 /// Mounts by the program that knows how. The error is in upstream's form.
