@@ -54,8 +54,10 @@ use crate::{
         folder::PodFolder,
         mounter::{self, Mounter},
         plugin::Means,
+        plugins::exclusive::Exclusive,
         remote::Remote,
         sources::ApiSources,
+        state,
     },
 };
 
@@ -139,6 +141,7 @@ pub struct Kubelet {
     pub users: Arc<Users>,
     /// The ways of the machine to volumes on servers.
     pub remote: Arc<Remote>,
+    pub exclusive: Arc<Exclusive>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
     /// How much of a processor is used, as it was read last.
@@ -211,6 +214,7 @@ impl Kubelet {
             csi,
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),
+            exclusive: Arc::new(Exclusive::new(state::held_alone(&config.root_dir))),
             volume_usages: VolumeUsages::default(),
             rates: Rates::default(),
             engine_metrics: OnceCell::new(),
@@ -318,6 +322,7 @@ impl Kubelet {
             local: self.local.clone(),
             labels: Labels::new(self.host.labels.clone(), self.config.features),
             remote: self.remote.clone(),
+            exclusive: self.exclusive.clone(),
             figures: self.figures.clone(),
         }
     }

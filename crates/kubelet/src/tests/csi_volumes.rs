@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
+use api::features::Feature;
 use json::{Value, json};
 use runtime::grpc::Code;
 
@@ -171,9 +172,28 @@ fn a_volume_is_attached_staged_and_published_and_all_of_that_is_undone() {
 }
 
 #[test]
-fn a_volume_of_one_pod_is_mounted_with_its_label_and_with_one_at_a_time() {
-    let (world, disks) =
-        world(json!({"attachRequired": false, "seLinuxMount": true}), json!({"accessModes": ["ReadWriteOncePod"]}));
+fn a_volume_of_one_pod_is_mounted_with_its_label() {
+    labelled_one_at_a_time(
+        "ReadWriteOncePod",
+        "FailedMount: MountVolume.SetUp failed for volume \"pv\" : volume uses the ReadWriteOncePod access mode and is already in \
+         use by another pod",
+    );
+}
+
+#[test]
+fn a_volume_of_several_pods_is_mounted_with_one_label_at_a_time() {
+    // Nobody gives a Pod the volume with the label of another, and nobody takes it away from that one.
+    labelled_one_at_a_time(
+        "ReadWriteOnce",
+        "FailedMount: MountVolume.MountDevice failed for volume \"pv\" : conflicting SELinux labels: it is mounted with \
+         \"system_u:object_r:container_file_t:s0:c1\", and the Pod wants \"system_u:object_r:container_file_t:s0:c2\"",
+    );
+}
+
+fn labelled_one_at_a_time(mode: &str, why: &str) {
+    let (world, disks) = world(json!({"attachRequired": false, "seLinuxMount": true}), json!({"accessModes": [mode]}));
+    let usual = *world.features.lock();
+    *world.features.lock() = usual.with(Feature::SELinuxMount, mode != "ReadWriteOncePod");
     *world.labels.lock() = Some(selinux::Context::usual().into());
     let folder = world.path("of-the-host");
     let labelled = |level: &str| {
@@ -210,11 +230,7 @@ fn a_volume_of_one_pod_is_mounted_with_its_label_and_with_one_at_a_time() {
         let record = world.pod_dir("p").join("volumes/kubernetes.io~csi/pv/vol_data.json");
         let record: Value = serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
         assert_eq!(record["selinuxMountContext"], "system_u:object_r:container_file_t:s0:c1");
-        // Nobody gives a Pod the volume with the label of another, and nobody takes it away from that one.
         world.make_pod("q", labelled("s0:c2"));
-        let why = "FailedMount: MountVolume.MountDevice failed for volume \"pv\" : conflicting SELinux labels: it is mounted \
-                   with \"system_u:object_r:container_file_t:s0:c1\", and the Pod wants \
-                   \"system_u:object_r:container_file_t:s0:c2\"";
         until("it has to wait", || world.api.has_said(why)).await;
         assert_eq!(disks.calls(), ["Stage h", "Publish h"]);
         gone(&world, "p").await;
