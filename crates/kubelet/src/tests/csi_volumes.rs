@@ -353,6 +353,33 @@ fn what_a_driver_has_refused_is_not_undone_and_what_it_may_have_done_is() {
 }
 
 #[test]
+fn what_could_not_be_unstaged_is_staged_again_for_the_next_pod() {
+    for mood in [Mood::Failing(Code::InvalidArgument), Mood::Failing(Code::DeadlineExceeded)] {
+        let (world, disks) = world(json!({"attachRequired": false}), json!({}));
+        world.life(None, async || {
+            let _driver = serve(&world, &disks);
+            world.make_pod("p", spec());
+            ready(&world, "p").await;
+            disks.becomes("Unstage", Some(mood));
+            disks.calls();
+            world.delete_pod("p");
+            asked(&disks, "Unstage h").await;
+            until("the Pod is gone", || world.pod("p").is_none()).await;
+            disks.calls();
+            world.make_pod("q", spec());
+            ready(&world, "q").await;
+            let calls = disks.calls();
+            let kept: Vec<_> = calls.iter().filter(|call| *call != "Unstage h").map(String::as_str).collect();
+            assert_eq!(kept, ["Stage h", "Publish h"]);
+            disks.becomes("Unstage", None);
+            world.delete_pod("q");
+            until("the Pod is gone", || world.pod("q").is_none()).await;
+            all_gone(&world, &disks).await;
+        });
+    }
+}
+
+#[test]
 fn a_driver_that_only_says_that_it_has_undone_something_leaves_nothing_behind() {
     let (world, disks) = world(json!({"attachRequired": false}), json!({}));
     world.life(None, async || {
@@ -508,6 +535,7 @@ fn grow(world: &World, size: &str) {
     volume["spec"]["capacity"]["storage"] = size.into();
     world.api.put("/api/v1/persistentvolumes/pv", volume);
     let mut claim = world.api.get(CLAIM).unwrap();
+    claim["spec"]["resources"]["requests"]["storage"] = size.into();
     claim["status"]["allocatedResourceStatuses"] = json!({"storage": "NodeResizePending"});
     claim["status"]["conditions"] = json!([{"type": "FileSystemResizePending", "status": "True"}]);
     world.api.put(CLAIM, claim);
@@ -571,13 +599,115 @@ fn a_volume_that_does_not_grow_keeps_a_pod_from_it() {
         let _driver = serve(&world, &disks);
         grow(&world, "2Gi");
         world.make_pod("p", spec());
-        let words = "FailedMount: MountVolume.Setup failed while expanding volume for volume \"pv\" : Expander.NodeExpand \
-                     found CSI plugin kubernetes.io/csi/d.example.com to not support node expansion";
+        let words = "FailedMount: MountVolume.Setup failed while expanding volume for volume \"pv\" : NodeExpand is not \
+                     supported by the CSI driver d.example.com";
         until("the Pod says so", || world.api.has_said(words)).await;
+        assert!(claim_says(&world)[2].contains("NodeResizeError"));
         assert!(!world.is_ready("p"));
         disks.abilities.lock().push(Ability::ExpandVolume);
         ready(&world, "p").await;
         assert_eq!(claim_says(&world), ["2Gi", "", ""]);
+    });
+}
+
+#[test]
+fn a_claim_that_asks_for_another_size_after_a_failure_is_given_back_to_its_resizer() {
+    let (world, disks) = world(json!({"attachRequired": false}), json!({}));
+    disks.abilities.lock().push(Ability::ExpandVolume);
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        world.make_pod("p", spec());
+        ready(&world, "p").await;
+        disks.becomes("Expand", Some(Mood::Failing(Code::PermissionDenied)));
+        grow(&world, "9Gi");
+        until("the claim says so", || claim_says(&world)[2].contains("NodeResizeError")).await;
+        assert_eq!(claim_says(&world)[1], "NodeResizeInProgress");
+        disks.calls();
+        until("it is tried again", || disks.calls() == ["Expand h"]).await;
+        assert_eq!(claim_says(&world)[1], "NodeResizeInProgress", "nothing else is wanted");
+        let mut claim = world.api.get(CLAIM).unwrap();
+        claim["spec"]["resources"]["requests"]["storage"] = "5Gi".into();
+        world.api.put(CLAIM, claim);
+        until("it is over", || claim_says(&world)[1] == "NodeResizeInfeasible").await;
+        // Which is the resizer's to mend: it asks for less, and the node may try again.
+        disks.becomes("Expand", None);
+        grow(&world, "5Gi");
+        until("it has grown", || claim_says(&world) == ["5Gi", "", ""]).await;
+    });
+}
+
+#[test]
+fn a_volume_of_several_nodes_that_grew_elsewhere_grows_here_too_where_its_driver_can_do_that() {
+    for can in [false, true] {
+        let (world, disks) = world(json!({"attachRequired": false}), json!({"accessModes": ["ReadWriteMany"]}));
+        if can {
+            disks.abilities.lock().push(Ability::ExpandVolume);
+        }
+        world.life(None, async || {
+            let _driver = serve(&world, &disks);
+            let mut claim = world.api.get(CLAIM).unwrap();
+            claim["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+            world.api.put(CLAIM, claim);
+            world.make_pod("p", spec());
+            ready(&world, "p").await;
+            // Another node has done its part, and said so.
+            grow(&world, "2Gi");
+            let mut claim = world.api.get(CLAIM).unwrap();
+            claim["status"] = json!({"phase": "Bound", "capacity": {"storage": "2Gi"}});
+            world.api.put(CLAIM, claim);
+            disks.calls();
+            world.make_pod("q", spec());
+            ready(&world, "q").await;
+            let expected: &[&str] = if can { &["Publish h", "Expand h"] } else { &["Publish h"] };
+            assert_eq!(disks.calls(), expected);
+            assert_eq!(claim_says(&world), ["2Gi", "", ""]);
+            assert!(!world.api.has_said("VolumeResizeFailed"));
+        });
+    }
+}
+
+/// Says anew whether the driver's volumes are attached: it does not change in an object.
+fn attaches(world: &World, required: bool) {
+    let path = format!("/apis/storage.k8s.io/v1/csidrivers/{D}");
+    let spec = json!({"attachRequired": required, "volumeLifecycleModes": ["Persistent"]});
+    world.api.put(&path, json!({"metadata": {"name": D}, "spec": spec}));
+}
+
+#[test]
+fn a_driver_that_turns_out_to_need_no_attachment_has_its_volumes_let_go_of_while_pods_have_them() {
+    let (world, disks) = world(json!({}), json!({}));
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        world.make_pod("p", spec());
+        attach(&world).await;
+        ready(&world, "p").await;
+        attaches(&world, false);
+        until("the node uses nothing that is attached", || volumes_in_use(&world).is_empty()).await;
+        assert!(world.is_ready("p"));
+        assert_eq!(disks.calls(), ["Stage h", "Publish h"], "the Pod keeps its volume");
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        all_gone(&world, &disks).await;
+    });
+}
+
+#[test]
+fn a_pod_that_waits_for_an_attachment_starts_when_none_is_needed() {
+    let (world, disks) = world(json!({}), json!({}));
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        world.make_pod("p", spec());
+        until("the node says that it uses the volume", || volumes_in_use(&world).contains(NAME)).await;
+        attaches(&world, false);
+        ready(&world, "p").await;
+        assert!(!world.api.has_said("FailedMount"), "it did not wait to the end");
+        until("the node uses nothing that is attached", || volumes_in_use(&world).is_empty()).await;
+    });
+    // A kubelet that starts anew has nothing in use either.
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        ready(&world, "p").await;
+        assert!(volumes_in_use(&world).is_empty());
     });
 }
 
