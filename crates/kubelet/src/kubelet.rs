@@ -312,6 +312,8 @@ impl Kubelet {
 
     /// The means by which volumes are mounted.
     pub fn volume_means(&self) -> Means {
+        let events = self.events.clone();
+        let tell = Box::new(move |object: &_, kind, reason: &str, text: &str| events.about(object, kind, reason, text));
         let held = self.node.get(&Key::new("", &self.config.node_name));
         Means {
             facts: self.facts(Vec::new()),
@@ -323,6 +325,7 @@ impl Kubelet {
             labels: Labels::new(self.host.labels.clone(), self.config.features),
             remote: self.remote.clone(),
             exclusive: self.exclusive.clone(),
+            tell: Arc::new(tell as _),
             figures: self.figures.clone(),
         }
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     counted::Figures,
-    csi::Csi,
+    csi::{Csi, Tell},
     local::LocalVolumes,
     pod::spec::{downward::Facts, selinux::Labels},
     volumes::{
@@ -30,6 +30,8 @@ pub struct Means {
     pub labels: Labels,
     pub remote: Arc<Remote>,
     pub exclusive: Arc<Exclusive>,
+    /// Records an event about an object.
+    pub tell: Arc<Tell>,
     pub figures: Arc<Figures>,
 }
 
