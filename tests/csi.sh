@@ -211,6 +211,25 @@ k get pod again >/dev/null || fail "the Pod stays"
 mood Unpublish ""
 k wait --for=delete pod/again --timeout=150s >/dev/null
 
+step "a driver that needs no attachments any more has them taken away, and its Pods keep their volumes"
+# Nothing of it can be changed: it is made anew.
+attachments() { k get volumeattachments -o name | wc -l; }
+recreate() {
+    k get csidriver $DRIVER -o json | sed "s/\"attachRequired\": [a-z]*/\"attachRequired\": $1/" >"$WORK/csidriver.json"
+    k replace --force -f "$WORK/csidriver.json" >/dev/null
+}
+volume free Filesystem
+pod free "$FOREVER" "$(claim free)"
+until_true 60 attached free
+says 1 attachments || fail "one volume is attached"
+recreate false
+until_true 30 none attachments
+says "" k get node "$NODE" -o 'jsonpath={.status.volumesInUse}' || fail "the node uses nothing that is attached"
+says Running phase free || fail "the Pod runs on"
+k delete pod free --wait --timeout=60s >/dev/null
+until_true 30 called "Unstage vol-free"
+recreate true
+
 step "a driver that goes is taken out of the API, and Pods wait for it"
 ended "$LAST"
 until_true 30 says "" k get csinode "$NODE" -o 'jsonpath={.spec.drivers[*].name}'

@@ -89,6 +89,55 @@ until_true 30 says Failed phase pv far
 has VolumeFailedDelete k describe pv far
 [ -e "$DATA/far" ] || fail "nothing was deleted"
 
+step "a volume of one Pod alone is not that of a Pod which names its node; what no container has is not waited for"
+mkdir -p "$WORK/alone"
+k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: alone}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOncePod]
+  storageClassName: ""
+  persistentVolumeReclaimPolicy: Retain
+  hostPath: {path: "$WORK/alone"}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: alone}
+spec: {storageClassName: "", volumeName: alone, accessModes: [ReadWriteOncePod], resources: {requests: {storage: 1Gi}}}
+YAML
+# A Pod of this node: NAME
+pinned() {
+    k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $1}
+spec:
+  nodeName: $NODE
+  terminationGracePeriodSeconds: 0
+  volumes:
+    - {name: v, persistentVolumeClaim: {claimName: alone}}
+    - {name: memory, emptyDir: {medium: Memory}}
+    - {name: none, secret: {secretName: none}}
+  containers:
+    - name: c
+      image: "skiff.local/busybox:1"
+      command: [sleep, "10000"]
+      volumeMounts: [{name: v, mountPath: /v}, {name: memory, mountPath: /memory}]
+YAML
+}
+until_true 30 says Bound phase pvc alone
+pinned first
+until_true 30 says Running phase pod first
+says 1777 k exec first -- stat -c %a /memory || fail "each user removes their own files alone"
+pinned second
+until_true 30 has "volume uses the ReadWriteOncePod access mode and is already in use by another pod" k describe pod second
+says Pending phase pod second || fail "two Pods have a volume that is for one"
+k delete pod first --wait >/dev/null
+until_true 150 says Running phase pod second
+until_true 10 has 'pv_collector_bound_pvc_count{namespace="default",storage_class="",volume_attributes_class=""} 1' k get --raw /metrics
+
 "$SKIFF" down --data-dir "$DATA" >/dev/null
 left=$(traces)
 [ -z "$left" ] || fail "skiff down left: $left"

@@ -54,8 +54,10 @@ use crate::{
         folder::PodFolder,
         mounter::{self, Mounter},
         plugin::Means,
+        plugins::exclusive::Exclusive,
         remote::Remote,
         sources::{ApiSources, certificates::Certificates},
+        state,
     },
 };
 
@@ -142,6 +144,7 @@ pub struct Kubelet {
     pub users: Arc<Users>,
     /// The ways of the machine to volumes on servers.
     pub remote: Arc<Remote>,
+    pub exclusive: Arc<Exclusive>,
     /// How full the Pods' volumes are, as they were measured last.
     pub volume_usages: VolumeUsages,
     /// How much of a processor is used, as it was read last.
@@ -216,6 +219,7 @@ impl Kubelet {
             csi,
             local: LocalVolumes::new(config.local_volumes.clone()),
             remote: Arc::new(Remote::of_this_machine()),
+            exclusive: Arc::new(Exclusive::new(state::held_alone(&config.root_dir))),
             volume_usages: VolumeUsages::default(),
             rates: Rates::default(),
             engine_metrics: OnceCell::new(),
@@ -314,6 +318,8 @@ impl Kubelet {
 
     /// The means by which volumes are mounted.
     pub fn volume_means(&self) -> Means {
+        let events = self.events.clone();
+        let tell = Box::new(move |object: &_, kind, reason: &str, text: &str| events.about(object, kind, reason, text));
         let held = self.node.get(&Key::new("", &self.config.node_name));
         Means {
             facts: self.facts(Vec::new()),
@@ -324,6 +330,8 @@ impl Kubelet {
             local: self.local.clone(),
             labels: Labels::new(self.host.labels.clone(), self.config.features),
             remote: self.remote.clone(),
+            exclusive: self.exclusive.clone(),
+            tell: Arc::new(tell as _),
             figures: self.figures.clone(),
         }
     }

@@ -173,6 +173,11 @@ impl<'a> Offer<'a> {
         self.volume.spec.as_ref().and_then(|s| s.volume_mode.as_deref()).unwrap_or(FILESYSTEM) == wish.mode
     }
 
+    /// The class of attributes that the volume has.
+    fn attributes(&self) -> &'a str {
+        self.volume.spec.as_ref().and_then(|s| s.volume_attributes_class_name.as_deref()).unwrap_or("")
+    }
+
     fn gives_access(&self, wish: &Wish) -> bool {
         wish.access_modes.iter().all(|mode| self.access_modes().contains(mode))
     }
@@ -186,6 +191,7 @@ impl<'a> Offer<'a> {
             }
             () if self.size < wish.size => "requested PV is too small",
             () if class_of_volume(self.volume) != wish.class => "storageClassName does not match",
+            () if self.attributes() != wish.attributes => "volumeAttributesClassName does not match",
             () if !self.has_mode_of(wish) => "incompatible volumeMode",
             () if !self.gives_access(wish) => "incompatible accessMode",
             () => return None,
@@ -197,14 +203,13 @@ impl<'a> Offer<'a> {
     pub fn suits(&self, wish: &Wish) -> bool {
         let none = BTreeMap::new();
         let labels = self.volume.metadata.labels.as_ref().unwrap_or(&none);
-        let attributes = self.volume.spec.as_ref().and_then(|s| s.volume_attributes_class_name.as_deref());
         let open = self.is_free()
             && class_of_volume(self.volume) == wish.class
             && wish.selector.as_ref().is_none_or(|selector| selector.matches(labels));
         (open || (self.is_for(wish) && !self.is_leaving()))
             && self.size >= wish.size
             && self.has_mode_of(wish)
-            && attributes.unwrap_or("") == wish.attributes
+            && self.attributes() == wish.attributes
             && self.gives_access(wish)
     }
 
@@ -293,6 +298,9 @@ mod tests {
         check("1Gi", "1Gi", "");
         check("2Gi", "1Gi", "requested PV is too small");
         check("1Gi", "1Gi:gold", "storageClassName does not match");
+        check("1Gi", "1Gi:silver", "volumeAttributesClassName does not match");
+        check("1Gi:silver", "1Gi", "volumeAttributesClassName does not match");
+        check("1Gi:silver", "1Gi:silver", "");
         check("1Gi", "1Gi:block", "incompatible volumeMode");
         check("1Gi", "1Gi:rwx", "incompatible accessMode");
         check("1Gi", "1Gi:leaving", "the volume is marked for deletion \"v\"");

@@ -6,8 +6,12 @@ pub mod binder;
 pub mod claim_protection;
 pub mod ephemeral;
 pub mod expansion;
+mod figures;
 pub mod local;
 pub mod volume_protection;
+
+/// The metrics of volumes and claims, as lines of a page.
+pub use figures::render as metrics;
 
 use client::Kind;
 use controller::{Plan, Write};

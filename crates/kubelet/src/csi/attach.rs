@@ -22,6 +22,8 @@ pub struct Attachments {
     node_name: String,
     node: Arc<Cache<Node>>,
     in_use: watch::Sender<BTreeSet<String>>,
+    /// Drivers whose volumes need not be attached, as their CSIDrivers say by now.
+    needless: watch::Sender<BTreeSet<String>>,
 }
 
 /// Whether the API has heard that the node uses the volume, and has it attached.
@@ -55,7 +57,8 @@ fn is_exhausted(attachment: &VolumeAttachment) -> bool {
 impl Attachments {
     /// `in_use` is what an earlier kubelet has left in use.
     pub fn new(client: Client, node_name: &str, node: Arc<Cache<Node>>, in_use: BTreeSet<String>) -> Attachments {
-        Attachments { client, node_name: node_name.to_owned(), node, in_use: watch::channel(in_use).0 }
+        let needless = watch::Sender::default();
+        Attachments { client, node_name: node_name.to_owned(), node, in_use: watch::channel(in_use).0, needless }
     }
 
     /// The volumes in use, as the node's status names them.
@@ -72,10 +75,21 @@ impl Attachments {
         });
     }
 
-    /// Waits until the volume is attached here. Returns its attacher's message to the driver.
-    pub async fn attached(&self, record: &Record) -> Result<BTreeMap<String, String>, VolumeError> {
+    /// The volumes of these drivers need not be attached.
+    pub fn spare(&self, drivers: BTreeSet<String>) {
+        self.needless.send_replace(drivers);
+    }
+
+    /// Waits until the volume is attached here. Returns its attacher's message to the driver, or nothing where the driver turns out
+    /// to need no attachment.
+    pub async fn attached(&self, record: &Record) -> Result<Option<BTreeMap<String, String>>, VolumeError> {
+        let mut needless = self.needless.subscribe();
         self.in_use.send_if_modified(|held| held.insert(record.attached_as.clone()));
-        let is_late = clock::timeout(WAIT, self.reported(&record.attached_as)).await.is_err();
+        let is_late = tokio::select! {
+            biased;
+            Ok(_) = needless.wait_for(|drivers| drivers.contains(&record.driver)) => return Ok(None),
+            outcome = clock::timeout(WAIT, self.reported(&record.attached_as)) => outcome.is_err(),
+        };
         let all: Api<VolumeAttachment> = Api::all(self.client.clone());
         let found = all.find(&record.attachment).await.map_err(|error| error.to_string());
         if is_late {
@@ -83,7 +97,7 @@ impl Attachments {
             let name = record.name.clone();
             return Err(if is_exhausted { VolumeError::Exhausted(name) } else { VolumeError::Unattached(name) });
         }
-        found.and_then(context).map_err(|why| VolumeError::Step {
+        found.and_then(context).map(Some).map_err(|why| VolumeError::Step {
             step: "MountVolume.WaitForAttach",
             volume: record.name.clone(),
             why,

@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
-use api::rules::quantity::{self, Quantity};
+use api::rules::{
+    quantity::{self, Quantity},
+    volume::annotation,
+};
 use client::{Api, EventKind, events::reference};
 use json::{Value, json};
 use k8s_openapi::{
@@ -27,6 +30,8 @@ use crate::{
 /// How often volumes that Pods have are looked at.
 const LOOK: Duration = Duration::from_secs(60);
 const STORAGE: &str = "storage";
+/// On a claim, from its resizer: the driver did all of it, and nodes have nothing to do.
+const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 /// The conditions of a claim about a resize, of which nothing else is said.
 const RESIZES: [&str; 4] = ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
@@ -36,11 +41,21 @@ enum Way {
     Nothing,
     Expand,
     /// The claim says so already: another node has it too, and was faster.
-    ExpandSilently,
+    ExpandToo,
 }
 
 fn amount(list: Option<&BTreeMap<String, Amount>>) -> Quantity {
     list.and_then(|list| list.get(STORAGE)).map(quantity::parse).unwrap_or_default()
+}
+
+/// Whether a claim that says that its volume has grown may leave a part of it to this node.
+fn may_leave(claim: &PersistentVolumeClaim) -> bool {
+    let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
+    modes.iter().any(|mode| mode == "ReadWriteMany") && annotation(&claim.metadata, NOT_REQUIRED).is_none()
+}
+
+fn wanted(claim: &PersistentVolumeClaim) -> Quantity {
+    amount(claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref()))
 }
 
 fn state(claim: &PersistentVolumeClaim) -> Option<&str> {
@@ -52,7 +67,7 @@ fn state(claim: &PersistentVolumeClaim) -> Option<&str> {
 fn way(claim: &PersistentVolumeClaim, new: Quantity, known: Quantity) -> Way {
     let is_told = amount(claim.status.as_ref().and_then(|s| s.capacity.as_ref())) >= new;
     match state(claim) {
-        None if is_told && known < new => Way::ExpandSilently,
+        None if is_told && known < new && may_leave(claim) => Way::ExpandToo,
         Some("NodeResizePending" | "NodeResizeInProgress") if !is_told => Way::Expand,
         _ => Way::Nothing,
     }
@@ -112,13 +127,14 @@ impl Csi {
         };
         match self.expand(held, new).await {
             Ok(()) => {
+                self.refused.lock().remove(&key);
                 self.sizes.lock().insert(key, new);
                 let text = format!(
                     "MountVolume.NodeExpandVolume succeeded for volume {:?} {}",
                     held.volume.name, self.node_name
                 );
                 self.say(held, &claim, EventKind::Normal, "FileSystemResizeSuccessful", &text);
-                if way == Way::ExpandSilently {
+                if way == Way::ExpandToo {
                     return Ok(());
                 }
                 let status = json!({"capacity": {STORAGE: list[STORAGE]}, "allocatedResourceStatuses": {STORAGE: Value::Null},
@@ -128,20 +144,18 @@ impl Csi {
                     .map(drop)
                     .map_err(|why| failed(format!("mountVolume.NodeExpandVolume update pvc status failed: {why}")))
             }
+            Err(Failure::Unsupported(_)) if way == Way::ExpandToo => {
+                self.sizes.lock().insert(key, new);
+                Ok(())
+            }
+            Err(Failure::Unsupported(why)) => {
+                self.mark_failed(&claims, &claim, &key, (new, false), &why).await;
+                Err(failed(why))
+            }
             Err(Failure::Call(status)) => {
                 if is_final(&status) {
-                    let conditions = conditions(&claim, Some(&grpc::words(&status)), Time(clock::now_seconds()));
-                    let mut change = json!({"conditions": conditions});
-                    if is_infeasible(&status) {
-                        change["allocatedResourceStatuses"] = json!({STORAGE: "NodeResizeInfeasible"});
-                    }
-                    if let Err(error) = self.mark(&claims, &claim, change).await {
-                        tracing::warn!(
-                            volume = held.volume.name,
-                            error,
-                            "a claim does not say that its volume did not grow"
-                        );
-                    }
+                    let size = (new, is_infeasible(&status));
+                    self.mark_failed(&claims, &claim, &key, size, &grpc::words(&status)).await;
                 }
                 if status.code() == Code::FailedPrecondition {
                     // Not while it is in use, says the driver: not on this node, and no reason to keep the Pod from it.
@@ -151,6 +165,26 @@ impl Csi {
                 Err(failed(format!("Expander.NodeExpand failed to expand the volume : {}", grpc::words(&status))))
             }
             Err(Failure::Unable(why)) => Err(failed(why)),
+        }
+    }
+
+    /// Says on a claim that its volume did not grow, and whether that is the end of it: where the driver will never do it, and where
+    /// the claim asks for another size by now. Then its resizer begins anew with that one.
+    async fn mark_failed(
+        &self,
+        claims: &Api<PersistentVolumeClaim>,
+        claim: &PersistentVolumeClaim,
+        key: &str,
+        (new, is_infeasible): (Quantity, bool),
+        why: &str,
+    ) {
+        let mut change = json!({"conditions": conditions(claim, Some(why), Time(clock::now_seconds()))});
+        let is_again = !self.refused.lock().insert(key.to_owned());
+        if is_infeasible || (is_again && wanted(claim) != new) {
+            change["allocatedResourceStatuses"] = json!({STORAGE: "NodeResizeInfeasible"});
+        }
+        if let Err(error) = self.mark(claims, claim, change).await {
+            tracing::warn!(claim = claim.metadata.name, error, "a claim does not say that its volume did not grow");
         }
     }
 
@@ -164,9 +198,8 @@ impl Csi {
             ))
         })?;
         if !abilities.contains(&Ability::ExpandVolume) {
-            let why =
-                format!("Expander.NodeExpand found CSI plugin kubernetes.io/csi/{name} to not support node expansion");
-            return Err(Failure::Unable(why));
+            let why = format!("NodeExpand is not supported by the CSI driver {name}");
+            return Err(Failure::Unsupported(why));
         }
         let path = |path: &Path| path.display().to_string();
         let request = ExpandRequest {
@@ -228,6 +261,8 @@ impl Csi {
 
 enum Failure {
     Call(Status),
+    /// The driver has no such call.
+    Unsupported(String),
     Unable(String),
 }
 
@@ -259,7 +294,21 @@ mod tests {
         check("1Gi", Some("ControllerResizeInProgress"), "1Gi", Way::Nothing);
         check("1Gi", None, "1Gi", Way::Nothing);
         check("2Gi", None, "2Gi", Way::Nothing);
-        check("2Gi", None, "1Gi", Way::ExpandSilently);
+        check("2Gi", None, "1Gi", Way::Nothing);
+    }
+
+    #[test]
+    fn what_several_nodes_have_each_of_them_expands_unless_the_driver_did_all_of_it() {
+        let check = |mode: &str, annotations: Value, known: &str, expected: Way| {
+            let size = |text: &str| quantity::parse(&Amount(text.to_owned()));
+            let claim = json!({"metadata": {"name": "c", "annotations": annotations}, "spec": {"accessModes": [mode]},
+                "status": {"capacity": {"storage": "2Gi"}}});
+            assert_eq!(way(&json::from_value(claim).unwrap(), size("2Gi"), size(known)), expected, "{mode} {known}");
+        };
+        check("ReadWriteMany", json!({}), "1Gi", Way::ExpandToo);
+        check("ReadWriteMany", json!({}), "2Gi", Way::Nothing);
+        check("ReadWriteMany", json!({NOT_REQUIRED: "true"}), "1Gi", Way::Nothing);
+        check("ReadWriteOnce", json!({}), "1Gi", Way::Nothing);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! of them ([`publish`]); all of it is on disk before it happens ([`record`]). How many the node takes may change ([`limits`]).
 
 pub mod attach;
+mod attachability;
 mod drivers;
 mod grow;
 mod held;
@@ -74,6 +75,8 @@ pub struct Csi {
     /// How large volumes are on this node, as far as that is known, and to which sizes they do not grow here.
     sizes: Mutex<BTreeMap<String, Quantity>>,
     unable: Mutex<BTreeSet<(String, i64)>>,
+    /// Volumes that their drivers refused to let grow the last time.
+    refused: Mutex<BTreeSet<String>>,
     /// How many volumes the node takes of a driver may change while it runs.
     limits_change: bool,
     tell: Tell,
@@ -104,6 +107,7 @@ impl Csi {
             held: Mutex::default(),
             sizes: Mutex::default(),
             unable: Mutex::default(),
+            refused: Mutex::default(),
             limits_change,
             tell,
             node_name: node_name.to_owned(),
@@ -150,20 +154,7 @@ impl Csi {
             // From here on the volume is not unstaged, and stays in use.
             None => self.write(&record, &place, &place.folder).await?,
         }
-        let context = match record.attached_as.as_str() {
-            "" => BTreeMap::new(),
-            _ => match self.attachments.attached(&record).await {
-                Err(VolumeError::Exhausted(_)) if !self.limits_change => {
-                    return Err(VolumeError::Unattached(record.name));
-                }
-                Err(error @ VolumeError::Exhausted(_)) => {
-                    // The scheduler is to know before it sends more here.
-                    self.ask_for_limit(&record.driver).await;
-                    return Err(error);
-                }
-                attached => attached?,
-            },
-        };
+        let context = self.attached(&mut record, &place.folder).await?;
         let _turn = self.turns.take(&record).await;
         let driver = self.drivers.get(&volume.driver).map_err(|why| unknown(&record, &why))?;
         let abilities = driver.abilities().await.map_err(|status| unknown(&record, &grpc::words(&status)))?;
@@ -226,6 +217,7 @@ impl Csi {
         let is_here = |name: &String| held.values().any(|held| held.volume.unique_name() == *name);
         self.sizes.lock().retain(|name, _| is_here(name));
         self.unable.lock().retain(|(name, _)| is_here(name));
+        self.refused.lock().retain(is_here);
     }
 }
 

@@ -205,6 +205,15 @@ impl Places {
         below(&folder).map(|folder| (folder.clone(), Record::read(&folder))).collect()
     }
 
+    /// All records, with their folders.
+    pub fn all(&self) -> Vec<(PathBuf, Record)> {
+        let staged = self.all_staged().into_iter().map(|record| (self.staged(&record).folder, record));
+        let uids = below(&self.root.join("pods")).filter_map(|p| p.file_name()?.to_str().map(str::to_owned));
+        let pods = uids.map(|uid| PodFolder::new(&self.root, &uid));
+        let published = pods.flat_map(|pod| self.of_pod(&pod)).filter_map(|(folder, record)| Some((folder, record?)));
+        staged.chain(published).collect()
+    }
+
     /// The volumes that all Pods want.
     pub fn of_pods(&self) -> Vec<Record> {
         let uids = below(&self.root.join("pods")).filter_map(|p| p.file_name()?.to_str().map(str::to_owned));

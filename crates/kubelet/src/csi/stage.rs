@@ -131,6 +131,9 @@ impl Csi {
             let driver = self.drivers.get(&held.driver)?;
             let abilities = driver.abilities().await.map_err(|status| grpc::words(&status))?;
             if abilities.contains(&Ability::StageUnstageVolume) {
+                // If this fails half of it may be undone: the next Pod that wants the volume has it staged again.
+                let record = Record { progress: Progress::Begun, ..held.clone() };
+                self.write(&record, &place, &place.folder).await.map_err(|error| error.to_string())?;
                 let staging_target_path = place.target.display().to_string();
                 let request = UnstageRequest { volume_id: held.handle.clone(), staging_target_path };
                 driver.call::<_, Empty>(UNSTAGE, request).await.map_err(|status| grpc::words(&status))?;

@@ -350,8 +350,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let kubelet = fixture::kubelet(folder.path(), Fake::default(), |_, _| None);
         let desired = fixture::pod(
-            r#"{"containers": [{"name": "c"}], "volumes": [{"name": "e", "emptyDir": {}}, {"name": "m",
-            "configMap": {"name": "none", "optional": true}}]}"#,
+            r#"{"containers": [{"name": "c", "volumeMounts": [{"name": "e", "mountPath": "/e"}, {"name": "m", "mountPath": "/m"}]}],
+            "volumes": [{"name": "e", "emptyDir": {}}, {"name": "m", "configMap": {"name": "none", "optional": true}}]}"#,
         );
         pod_folders(&kubelet, &desired).unwrap();
         let pod = kubelet.pod_folder("u");

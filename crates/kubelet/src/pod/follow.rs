@@ -34,16 +34,17 @@ use crate::{
 pub struct Follower {
     watches: JoinSet<()>,
     changed: Arc<Notify>,
-    has_begun: bool,
+    followed: Vec<Followed>,
 }
 
 impl Follower {
-    /// A second call does nothing.
+    /// A second call follows what has been added since.
     pub fn begin(&mut self, kubelet: &Kubelet, desired: &DesiredPod) {
-        if std::mem::replace(&mut self.has_begun, true) {
-            return;
-        }
         for object in volumes::followed(&desired.pod) {
+            if self.followed.contains(&object) {
+                continue;
+            }
+            self.followed.push(object.clone());
             let changed = self.changed.clone();
             let source = match object {
                 Followed::ConfigMap(name) => Collection::one(Resource::of::<ConfigMap>(), desired.namespace(), &name),

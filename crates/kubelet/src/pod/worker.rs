@@ -437,6 +437,7 @@ impl Worker {
     async fn refresh_volumes(&mut self, desired: &DesiredPod) {
         let folder = self.kubelet.pod_folder(desired.uid());
         self.refresh_at = None;
+        self.follower.begin(&self.kubelet, desired);
         match volumes::mount(&desired.pod, &folder, &self.kubelet.volume_means()).await {
             Ok(mounted) => self.memory.life = Life::Prepared(mounted),
             Err(errors) => {

@@ -19,7 +19,7 @@ fn make_pod(world: &World, source: Value) {
     world.api.put("/api/v1/namespaces/d/serviceaccounts/bot", json!({"metadata": {"name": "bot", "uid": "bot-1"}}));
     let spec = json!({
         "restartPolicy": "Always", "serviceAccountName": "bot",
-        "containers": [{"name": "m", "image": "x:1"}],
+        "containers": [{"name": "m", "image": "x:1", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
         "volumes": [{"name": "v", "projected": {"defaultMode": 0o440, "sources": [source]}}],
     });
     world.make_pod("p", spec);

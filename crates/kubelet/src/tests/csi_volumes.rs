@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
+use api::features::Feature;
 use json::{Value, json};
 use runtime::grpc::Code;
 
@@ -171,9 +172,28 @@ fn a_volume_is_attached_staged_and_published_and_all_of_that_is_undone() {
 }
 
 #[test]
-fn a_volume_of_one_pod_is_mounted_with_its_label_and_with_one_at_a_time() {
-    let (world, disks) =
-        world(json!({"attachRequired": false, "seLinuxMount": true}), json!({"accessModes": ["ReadWriteOncePod"]}));
+fn a_volume_of_one_pod_is_mounted_with_its_label() {
+    labelled_one_at_a_time(
+        "ReadWriteOncePod",
+        "FailedMount: MountVolume.SetUp failed for volume \"pv\" : volume uses the ReadWriteOncePod access mode and is already in \
+         use by another pod",
+    );
+}
+
+#[test]
+fn a_volume_of_several_pods_is_mounted_with_one_label_at_a_time() {
+    // Nobody gives a Pod the volume with the label of another, and nobody takes it away from that one.
+    labelled_one_at_a_time(
+        "ReadWriteOnce",
+        "FailedMount: MountVolume.MountDevice failed for volume \"pv\" : conflicting SELinux labels: it is mounted with \
+         \"system_u:object_r:container_file_t:s0:c1\", and the Pod wants \"system_u:object_r:container_file_t:s0:c2\"",
+    );
+}
+
+fn labelled_one_at_a_time(mode: &str, why: &str) {
+    let (world, disks) = world(json!({"attachRequired": false, "seLinuxMount": true}), json!({"accessModes": [mode]}));
+    let usual = *world.features.lock();
+    *world.features.lock() = usual.with(Feature::SELinuxMount, mode != "ReadWriteOncePod");
     *world.labels.lock() = Some(selinux::Context::usual().into());
     let folder = world.path("of-the-host");
     let labelled = |level: &str| {
@@ -210,11 +230,7 @@ fn a_volume_of_one_pod_is_mounted_with_its_label_and_with_one_at_a_time() {
         let record = world.pod_dir("p").join("volumes/kubernetes.io~csi/pv/vol_data.json");
         let record: Value = serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
         assert_eq!(record["selinuxMountContext"], "system_u:object_r:container_file_t:s0:c1");
-        // Nobody gives a Pod the volume with the label of another, and nobody takes it away from that one.
         world.make_pod("q", labelled("s0:c2"));
-        let why = "FailedMount: MountVolume.MountDevice failed for volume \"pv\" : conflicting SELinux labels: it is mounted \
-                   with \"system_u:object_r:container_file_t:s0:c1\", and the Pod wants \
-                   \"system_u:object_r:container_file_t:s0:c2\"";
         until("it has to wait", || world.api.has_said(why)).await;
         assert_eq!(disks.calls(), ["Stage h", "Publish h"]);
         gone(&world, "p").await;
@@ -332,6 +348,33 @@ fn what_a_driver_has_refused_is_not_undone_and_what_it_may_have_done_is() {
             all_gone(&world, &disks).await;
             let undone: Vec<String> = disks.calls().into_iter().filter(|call| call.starts_with("Un")).collect();
             assert_eq!(undone, expected, "{method}");
+        });
+    }
+}
+
+#[test]
+fn what_could_not_be_unstaged_is_staged_again_for_the_next_pod() {
+    for mood in [Mood::Failing(Code::InvalidArgument), Mood::Failing(Code::DeadlineExceeded)] {
+        let (world, disks) = world(json!({"attachRequired": false}), json!({}));
+        world.life(None, async || {
+            let _driver = serve(&world, &disks);
+            world.make_pod("p", spec());
+            ready(&world, "p").await;
+            disks.becomes("Unstage", Some(mood));
+            disks.calls();
+            world.delete_pod("p");
+            asked(&disks, "Unstage h").await;
+            until("the Pod is gone", || world.pod("p").is_none()).await;
+            disks.calls();
+            world.make_pod("q", spec());
+            ready(&world, "q").await;
+            let calls = disks.calls();
+            let kept: Vec<_> = calls.iter().filter(|call| *call != "Unstage h").map(String::as_str).collect();
+            assert_eq!(kept, ["Stage h", "Publish h"]);
+            disks.becomes("Unstage", None);
+            world.delete_pod("q");
+            until("the Pod is gone", || world.pod("q").is_none()).await;
+            all_gone(&world, &disks).await;
         });
     }
 }
@@ -492,6 +535,7 @@ fn grow(world: &World, size: &str) {
     volume["spec"]["capacity"]["storage"] = size.into();
     world.api.put("/api/v1/persistentvolumes/pv", volume);
     let mut claim = world.api.get(CLAIM).unwrap();
+    claim["spec"]["resources"]["requests"]["storage"] = size.into();
     claim["status"]["allocatedResourceStatuses"] = json!({"storage": "NodeResizePending"});
     claim["status"]["conditions"] = json!([{"type": "FileSystemResizePending", "status": "True"}]);
     world.api.put(CLAIM, claim);
@@ -555,13 +599,115 @@ fn a_volume_that_does_not_grow_keeps_a_pod_from_it() {
         let _driver = serve(&world, &disks);
         grow(&world, "2Gi");
         world.make_pod("p", spec());
-        let words = "FailedMount: MountVolume.Setup failed while expanding volume for volume \"pv\" : Expander.NodeExpand \
-                     found CSI plugin kubernetes.io/csi/d.example.com to not support node expansion";
+        let words = "FailedMount: MountVolume.Setup failed while expanding volume for volume \"pv\" : NodeExpand is not \
+                     supported by the CSI driver d.example.com";
         until("the Pod says so", || world.api.has_said(words)).await;
+        assert!(claim_says(&world)[2].contains("NodeResizeError"));
         assert!(!world.is_ready("p"));
         disks.abilities.lock().push(Ability::ExpandVolume);
         ready(&world, "p").await;
         assert_eq!(claim_says(&world), ["2Gi", "", ""]);
+    });
+}
+
+#[test]
+fn a_claim_that_asks_for_another_size_after_a_failure_is_given_back_to_its_resizer() {
+    let (world, disks) = world(json!({"attachRequired": false}), json!({}));
+    disks.abilities.lock().push(Ability::ExpandVolume);
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        world.make_pod("p", spec());
+        ready(&world, "p").await;
+        disks.becomes("Expand", Some(Mood::Failing(Code::PermissionDenied)));
+        grow(&world, "9Gi");
+        until("the claim says so", || claim_says(&world)[2].contains("NodeResizeError")).await;
+        assert_eq!(claim_says(&world)[1], "NodeResizeInProgress");
+        disks.calls();
+        until("it is tried again", || disks.calls() == ["Expand h"]).await;
+        assert_eq!(claim_says(&world)[1], "NodeResizeInProgress", "nothing else is wanted");
+        let mut claim = world.api.get(CLAIM).unwrap();
+        claim["spec"]["resources"]["requests"]["storage"] = "5Gi".into();
+        world.api.put(CLAIM, claim);
+        until("it is over", || claim_says(&world)[1] == "NodeResizeInfeasible").await;
+        // Which is the resizer's to mend: it asks for less, and the node may try again.
+        disks.becomes("Expand", None);
+        grow(&world, "5Gi");
+        until("it has grown", || claim_says(&world) == ["5Gi", "", ""]).await;
+    });
+}
+
+#[test]
+fn a_volume_of_several_nodes_that_grew_elsewhere_grows_here_too_where_its_driver_can_do_that() {
+    for can in [false, true] {
+        let (world, disks) = world(json!({"attachRequired": false}), json!({"accessModes": ["ReadWriteMany"]}));
+        if can {
+            disks.abilities.lock().push(Ability::ExpandVolume);
+        }
+        world.life(None, async || {
+            let _driver = serve(&world, &disks);
+            let mut claim = world.api.get(CLAIM).unwrap();
+            claim["spec"]["accessModes"] = json!(["ReadWriteMany"]);
+            world.api.put(CLAIM, claim);
+            world.make_pod("p", spec());
+            ready(&world, "p").await;
+            // Another node has done its part, and said so.
+            grow(&world, "2Gi");
+            let mut claim = world.api.get(CLAIM).unwrap();
+            claim["status"] = json!({"phase": "Bound", "capacity": {"storage": "2Gi"}});
+            world.api.put(CLAIM, claim);
+            disks.calls();
+            world.make_pod("q", spec());
+            ready(&world, "q").await;
+            let expected: &[&str] = if can { &["Publish h", "Expand h"] } else { &["Publish h"] };
+            assert_eq!(disks.calls(), expected);
+            assert_eq!(claim_says(&world), ["2Gi", "", ""]);
+            assert!(!world.api.has_said("VolumeResizeFailed"));
+        });
+    }
+}
+
+/// Says anew whether the driver's volumes are attached: it does not change in an object.
+fn attaches(world: &World, required: bool) {
+    let path = format!("/apis/storage.k8s.io/v1/csidrivers/{D}");
+    let spec = json!({"attachRequired": required, "volumeLifecycleModes": ["Persistent"]});
+    world.api.put(&path, json!({"metadata": {"name": D}, "spec": spec}));
+}
+
+#[test]
+fn a_driver_that_turns_out_to_need_no_attachment_has_its_volumes_let_go_of_while_pods_have_them() {
+    let (world, disks) = world(json!({}), json!({}));
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        world.make_pod("p", spec());
+        attach(&world).await;
+        ready(&world, "p").await;
+        attaches(&world, false);
+        until("the node uses nothing that is attached", || volumes_in_use(&world).is_empty()).await;
+        assert!(world.is_ready("p"));
+        assert_eq!(disks.calls(), ["Stage h", "Publish h"], "the Pod keeps its volume");
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        all_gone(&world, &disks).await;
+    });
+}
+
+#[test]
+fn a_pod_that_waits_for_an_attachment_starts_when_none_is_needed() {
+    let (world, disks) = world(json!({}), json!({}));
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        world.make_pod("p", spec());
+        until("the node says that it uses the volume", || volumes_in_use(&world).contains(NAME)).await;
+        attaches(&world, false);
+        ready(&world, "p").await;
+        assert!(!world.api.has_said("FailedMount"), "it did not wait to the end");
+        until("the node uses nothing that is attached", || volumes_in_use(&world).is_empty()).await;
+    });
+    // A kubelet that starts anew has nothing in use either.
+    world.life(None, async || {
+        let _driver = serve(&world, &disks);
+        ready(&world, "p").await;
+        assert!(volumes_in_use(&world).is_empty());
     });
 }
 

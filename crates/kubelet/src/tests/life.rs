@@ -133,6 +133,7 @@ fn a_sandbox_and_its_containers_have_the_users_and_groups_of_their_pod_and_its_v
     spec["securityContext"] = json!({"runAsUser": 5, "runAsGroup": 6, "fsGroup": 7, "supplementalGroups": [8]});
     spec["overhead"] = json!({"cpu": "250m"});
     spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
     world.make_pod("p", spec);
     let check = || {
         let sandbox = world.engine.sandbox("p").unwrap().linux.unwrap();
@@ -463,6 +464,24 @@ fn a_pull_that_never_ends_gives_way_to_a_deletion() {
         world.delete_pod("p");
         until("the Pod is gone", || world.pod("p").is_none()).await;
         until("nothing is left", || world.left().is_empty()).await;
+    });
+}
+
+#[test]
+fn a_volume_that_no_container_has_is_mounted_for_the_first_that_is_added_with_it() {
+    let world = World::new();
+    let mut spec = one_container("Always");
+    spec["volumes"] = json!([{"name": "e", "emptyDir": {}}, {"name": "none", "secret": {"secretName": "none"}}]);
+    world.make_pod("p", spec);
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        let folder = world.pod_dir("p").join("volumes");
+        assert!(!folder.join("kubernetes.io~empty-dir").exists() && !folder.join("kubernetes.io~secret").exists());
+        let added = json!([{"name": "look", "image": "x:1", "volumeMounts": [{"name": "e", "mountPath": "/e"}]}]);
+        world.change_pod("p", |spec| spec["ephemeralContainers"] = added);
+        until("it is there", || world.asked("start look") == 1).await;
+        assert!(folder.join("kubernetes.io~empty-dir/e").is_dir());
+        assert!(world.engine.mounts("look").iter().any(|mount| mount.container_path == "/e"));
     });
 }
 

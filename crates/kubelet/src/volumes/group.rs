@@ -20,14 +20,20 @@ pub fn give(path: &Path, group: u32, by_root: bool) -> io::Result<()> {
     if by_root && meta.st_gid == group && meta.st_mode & 0o2770 == 0o2770 {
         return Ok(());
     }
-    let own = |folder: &Dir| {
-        folder.set_group(group)?;
-        folder.set_mode((folder.meta()?.st_mode & 0o7777) | 0o2770)
-    };
-    own(folder)?;
+    give_below(folder, group)?;
+    // The folder itself is last: it says that all that is in it was given, also to a kubelet that starts after one that was killed.
+    own(folder, group)
+}
+
+fn own(folder: &Dir, group: u32) -> io::Result<()> {
+    folder.set_group(group)?;
+    folder.set_mode((folder.meta()?.st_mode & 0o7777) | 0o2770)
+}
+
+fn give_below(folder: &Dir, group: u32) -> io::Result<()> {
     folder.walk(|path, meta| {
         let given = if beneath::is_folder(meta) {
-            folder.folder(path).and_then(|inner| own(&inner))
+            folder.folder(path).and_then(|inner| own(&inner, group))
         } else if beneath::is_file(meta) {
             folder.share(path, group)
         } else {
@@ -71,5 +77,19 @@ mod tests {
         set_permissions(&root, Permissions::from_mode(0o750)).unwrap();
         give(&root, group, true).unwrap();
         assert_eq!(mode(&root.join("inner/file")), 0o660);
+    }
+
+    #[test]
+    fn a_pass_that_was_cut_off_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "x").unwrap();
+        set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+        let group = nix::unistd::getgid().as_raw();
+        // All is given but the end, and a file comes that the pass has not seen.
+        give_below(&Dir::open(dir.path()).unwrap(), group).unwrap();
+        set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        give(dir.path(), group, true).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7777, 0o660);
     }
 }

@@ -18,10 +18,13 @@ pub mod sources;
 pub mod state;
 pub mod sub_path;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use clock::Instant;
-use k8s_openapi::api::core::v1::{Pod, Volume};
+use k8s_openapi::api::core::v1::{Pod, Volume, VolumeDevice, VolumeMount};
 
 use self::{
     error::{MountError, VolumeError},
@@ -37,8 +40,31 @@ use crate::{counted::Figures, csi::Csi};
 /// The mounted volumes of a Pod, by name.
 pub type MountedVolumes = BTreeMap<String, Mounted>;
 
+/// The volumes that containers of the Pod have, those among them that were added to look into it. Nothing is mounted that none has.
 fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
-    pod.spec.iter().flat_map(|s| s.volumes.iter().flatten())
+    let used = used(pod);
+    let all = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    all.filter(move |volume| used.contains(volume.name.as_str()))
+}
+
+/// The names of volumes that containers mount, have among their devices, or have variables from.
+fn used(pod: &Pod) -> BTreeSet<&str> {
+    let Some(spec) = pod.spec.as_ref() else { return BTreeSet::new() };
+    let plain = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let variables = plain.clone().flat_map(|c| c.env.iter().flatten());
+    let variables = variables.filter_map(|variable| variable.value_from.as_ref()?.file_key_ref.as_ref());
+    let plain = plain.map(|c| (&c.volume_mounts, &c.volume_devices));
+    let added = spec.ephemeral_containers.iter().flatten().map(|c| (&c.volume_mounts, &c.volume_devices));
+    let names = plain.chain(added).flat_map(|(mounts, devices)| names(mounts, devices));
+    names.chain(variables.map(|file| file.volume_name.as_str())).collect()
+}
+
+fn names<'a>(
+    mounts: &'a Option<Vec<VolumeMount>>,
+    devices: &'a Option<Vec<VolumeDevice>>,
+) -> impl Iterator<Item = &'a str> {
+    let mounts = mounts.iter().flatten().map(|mount| mount.name.as_str());
+    mounts.chain(devices.iter().flatten().map(|device| device.name.as_str()))
 }
 
 fn plugin_of(volume: &Volume) -> Option<&'static dyn Plugin> {
@@ -147,4 +173,24 @@ pub async fn unmount(
         }
     }
     directory::remove(folder.path().to_owned(), mounter.clone()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use json::json;
+
+    use super::*;
+
+    #[test]
+    fn volumes_that_no_container_has_are_not_mounted() {
+        let mount = |name: &str| json!([{"name": name, "mountPath": "/v"}]);
+        let all: Vec<_> = "abcdefg".chars().map(|name| json!({"name": name.to_string(), "emptyDir": {}})).collect();
+        let pod = json!({"spec": {"volumes": all,
+            "containers": [{"name": "c", "volumeMounts": mount("c")},
+                {"name": "d", "volumeDevices": [{"name": "d", "devicePath": "/dev/d"}]}],
+            "initContainers": [{"name": "i", "volumeMounts": mount("a")}],
+            "ephemeralContainers": [{"name": "e", "volumeMounts": mount("f")}]}});
+        let pod: Pod = json::from_value(pod).unwrap();
+        assert_eq!(volumes(&pod).map(|volume| volume.name.as_str()).collect::<String>(), "acdf");
+    }
 }

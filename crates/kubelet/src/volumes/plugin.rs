@@ -8,10 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     counted::Figures,
-    csi::Csi,
+    csi::{Csi, Tell},
     local::LocalVolumes,
     pod::spec::{downward::Facts, selinux::Labels},
-    volumes::{directory, error::VolumeError, folder::PodFolder, mounter::Mounter, remote::Remote, sources::Sources},
+    volumes::{
+        directory, error::VolumeError, folder::PodFolder, mounter::Mounter, plugins::exclusive::Exclusive,
+        remote::Remote, sources::Sources,
+    },
 };
 
 /// The means of all plugins, whichever volume it is.
@@ -26,6 +29,9 @@ pub struct Means {
     pub local: LocalVolumes,
     pub labels: Labels,
     pub remote: Arc<Remote>,
+    pub exclusive: Arc<Exclusive>,
+    /// Records an event about an object.
+    pub tell: Arc<Tell>,
     pub figures: Arc<Figures>,
 }
 
@@ -67,6 +73,9 @@ pub struct Mounted {
     /// The group that processes need for it, beside those of their Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<i64>,
+    /// The PersistentVolume, if no other Pod may have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<String>,
 }
 
 /// A volume that is to be unmounted.

@@ -71,6 +71,19 @@ pub fn of_all_pods(kubelet_root: &Path) -> Vec<Record> {
     uids.flat_map(|uid| State::read(&PodFolder::new(kubelet_root, &uid)).records.into_values()).collect()
 }
 
+/// The folders of the Pods that have volumes which one Pod alone may have, by the volumes' names.
+pub fn held_alone(kubelet_root: &Path) -> BTreeMap<String, PathBuf> {
+    let pods = fs::read_dir(kubelet_root.join("pods")).into_iter().flatten().flatten();
+    let uids = pods.filter_map(|entry| entry.file_name().into_string().ok());
+    let folders = uids.map(|uid| PodFolder::new(kubelet_root, &uid));
+    let of_pod = |folder: PodFolder| {
+        let records = State::read(&folder).records.into_values();
+        let names = records.filter_map(|record| record.mounted?.exclusive);
+        names.map(|name| (name, folder.path().to_owned())).collect::<Vec<_>>()
+    };
+    folders.flat_map(of_pod).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +102,17 @@ mod tests {
         }
         fs::write(folder.path().join("volumes.json"), "{\"v\": {\"plug").unwrap();
         assert!(State::read(&folder).records().is_empty());
+    }
+
+    #[test]
+    fn the_next_kubelet_knows_which_pod_has_a_volume_alone() {
+        let root = tempfile::tempdir().unwrap();
+        for (uid, exclusive) in [("a", Some("v".to_owned())), ("b", None)] {
+            let folder = PodFolder::new(root.path(), uid);
+            fs::create_dir_all(folder.path()).unwrap();
+            let mounted = Some(Mounted { exclusive, ..Mounted::default() });
+            State::read(&folder).set("x", Record { plugin: "persistent-claim".into(), mounted }).unwrap();
+        }
+        assert_eq!(held_alone(root.path()), [("v".to_owned(), root.path().join("pods/a"))].into());
     }
 }

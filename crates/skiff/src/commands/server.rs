@@ -218,6 +218,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     sending.into_iter().for_each(|sending| drop(tasks.spawn(sending)));
     server.add_metrics(client::metrics::render);
     server.add_metrics(controllers::queue_metrics);
+    server.add_metrics(controllers::storage::metrics);
     for followed in [followed, clients.followed(server.clone(), cluster)].into_iter().flatten() {
         tasks.spawn(followed.run());
     }

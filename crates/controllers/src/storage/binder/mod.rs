@@ -29,6 +29,7 @@ use client::Key;
 use controller::{Controller, Setup};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 
+use super::figures;
 pub use claims::Claims;
 pub use provision::PROVISIONER;
 pub use recycle::Settings;
@@ -39,6 +40,7 @@ const BY_CLAIM: &str = "volumes by claim";
 
 /// Runs the two halves: one plans claims, the other volumes.
 pub async fn run(setup: Setup, settings: Settings) {
+    figures::follow(&setup.caches);
     let claims = Claims::new(settings.provision_host_paths);
     tokio::join!(controller::run(claims, setup.clone()), controller::run(Volumes::new(settings), setup));
 }

@@ -59,6 +59,13 @@ fn medium(name: &str, pod: &Pod) -> Result<Medium, String> {
     }
 }
 
+/// Everybody may write, into what is in memory as into the machine's own `/tmp`: each user removes their own files alone.
+fn mode(medium: &Medium, has_group: bool) -> u32 {
+    let sticky = if *medium == Medium::Memory { 0o1000 } else { 0 };
+    let group = if has_group { 0o2000 } else { 0 };
+    sticky | group | 0o777
+}
+
 pub struct EmptyDir;
 
 impl Plugin for EmptyDir {
@@ -83,16 +90,16 @@ impl Plugin for EmptyDir {
             let medium = medium.map_err(VolumeError::Medium)?;
             directory::make(&path)?;
             let failed = file_error(&path);
-            match medium {
+            match &medium {
                 Medium::Disk => {}
                 Medium::Memory => mounter.in_memory(&path, size).map_err(&failed)?,
-                Medium::HugePages(page) => mounter.in_huge_pages(&path, page).map_err(&failed)?,
+                Medium::HugePages(page) => mounter.in_huge_pages(&path, *page).map_err(&failed)?,
             }
             let folder = Dir::open(&path).map_err(&failed)?;
             if let Some(group) = group {
                 folder.set_group(group).map_err(&failed)?;
             }
-            folder.set_mode(if group.is_some() { 0o2777 } else { 0o777 }).map_err(&failed)?;
+            folder.set_mode(mode(&medium, group.is_some())).map_err(&failed)?;
             Ok(Mounted { path, relabel: true, ..Mounted::default() })
         }))
     }
@@ -125,6 +132,13 @@ mod tests {
         check("HugePages-1Gi", [small, "{}"], Err(none));
         check("Tape", [small, "{}"], Err("unknown storage medium \"Tape\""));
         check("HugePages-", [small, "{}"], Err("medium HugePages-: \"\" is no size of a page"));
+    }
+
+    #[test]
+    fn everybody_writes_into_it() {
+        let modes =
+            [Medium::Disk, Medium::Memory, Medium::HugePages(2 << 20)].map(|m| (mode(&m, false), mode(&m, true)));
+        assert_eq!(modes, [(0o777, 0o2777), (0o1777, 0o3777), (0o777, 0o2777)]);
     }
 
     #[test]

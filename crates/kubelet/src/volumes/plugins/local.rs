@@ -2,10 +2,12 @@
 //! mounted. Upstream counterpart: pkg/volume/local.
 
 use std::{
-    os::unix::fs::FileTypeExt,
+    io,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
+use client::{EventKind, events::reference};
 use k8s_openapi::api::core::v1::{LocalVolumeSource, PersistentVolume};
 
 use crate::volumes::{
@@ -15,6 +17,7 @@ use crate::volumes::{
     group,
     plugin::{Mounted, Request},
     remote::{self, disk},
+    state,
 };
 
 pub(super) const NAME: &str = "local-volume";
@@ -56,6 +59,7 @@ pub(super) async fn mount(
 ) -> Result<Mounted, VolumeError> {
     let options = remote::mount_options(&persistent);
     let local = request.means.local.clone();
+    let name = persistent.metadata.name.clone().unwrap_or_default();
     let looked_at = blocking(move || {
         local.make(&persistent)?;
         if !options.is_empty() && local.is_own(&persistent) {
@@ -73,9 +77,27 @@ pub(super) async fn mount(
     };
     let (group, by_root) = (request.fs_group().filter(|_| !is_read_only(&options)), group::is_by_root(request.pod));
     let mounted = Mounted { path: path.clone(), relabel: true, ..Mounted::default() };
-    let Some(group) = group else { return Ok(mounted) };
-    blocking(move || group::give(&path, group, by_root).map_err(file_error(&path))).await?;
+    if let Some(group) = group {
+        let (pods, at) = (request.folder.path().parent().unwrap_or(Path::new("/")).to_owned(), path.clone());
+        let given = blocking(move || give(&pods, &at, group, by_root)).await;
+        if let Some(held) = given.map_err(file_error(&path))? {
+            let text = format!(
+                "The requested fsGroup is {group}, but the volume {name} has GID {held}. The volume may not be shareable."
+            );
+            (request.means.tell)(&reference(request.pod), EventKind::Warning, "AlreadyMountedVolume", &text);
+        }
+    }
     Ok(mounted)
+}
+
+/// Gives a folder to a group, unless a Pod of the node has it already: that one counts on the group that it has. Returns this group
+/// where it is another.
+fn give(pods: &Path, folder: &Path, group: u32, by_root: bool) -> io::Result<Option<u32>> {
+    let others = state::of_all_pods(pods.parent().unwrap_or(pods));
+    if others.iter().any(|other| other.mounted.as_ref().is_some_and(|mounted| mounted.path == folder)) {
+        return Ok(Some(std::fs::metadata(folder)?.gid()).filter(|held| *held != group));
+    }
+    group::give(folder, group, by_root).map(|()| None)
 }
 
 fn is_read_only(options: &[String]) -> bool {
@@ -132,14 +154,14 @@ async fn of_disk(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use json::{Value, json};
 
     use super::*;
     use crate::{
         pod::fixture,
-        volumes::{mounter::Mounter, remote::world::World},
+        volumes::{folder::PodFolder, mounter::Mounter, remote::world::World, state::State},
     };
 
     fn claim() -> Value {
@@ -185,6 +207,25 @@ mod tests {
         let why = world.mount(claim()).await.unwrap_err();
         assert!(why.starts_with("MountVolume.SetUp failed for volume \"pv\" : mount failed: exit status 32"), "{why}");
         assert!(!world.path(NAME).exists());
+    }
+
+    #[test]
+    fn a_folder_that_another_pod_has_keeps_its_group() {
+        let (root, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (pods, at) = (root.path().join("pods"), volume.path());
+        fs::set_permissions(at, fs::Permissions::from_mode(0o700)).unwrap();
+        let mode = || fs::metadata(at).unwrap().mode() & 0o7777;
+        let own = fs::metadata(at).unwrap().gid();
+        let other = PodFolder::new(root.path(), "other");
+        files::modes::folder(other.path(), files::modes::NODE_FOLDER).unwrap();
+        let mounted = Some(Mounted { path: at.to_owned(), ..Mounted::default() });
+        State::read(&other).set("v", state::Record { plugin: "persistent-claim".into(), mounted }).unwrap();
+        assert_eq!(give(&pods, at, own, false).unwrap(), None);
+        assert_eq!(give(&pods, at, own + 1, false).unwrap(), Some(own));
+        assert_eq!(mode(), 0o700, "nothing was given");
+        fs::remove_dir_all(other.path()).unwrap();
+        assert_eq!(give(&pods, at, own, false).unwrap(), None);
+        assert_eq!(mode(), 0o2770);
     }
 
     #[tokio::test]

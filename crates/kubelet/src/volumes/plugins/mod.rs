@@ -5,6 +5,7 @@ mod config_map;
 mod csi;
 mod downward_api;
 mod empty_dir;
+pub mod exclusive;
 mod host_path;
 mod image;
 mod iscsi;

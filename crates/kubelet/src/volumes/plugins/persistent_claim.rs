@@ -51,9 +51,15 @@ impl Plugin for PersistentClaim {
             wrong_use(pod, &request.volume.name, is_device)
                 .map_or(Ok(()), |why| Err(VolumeError::Claim { claim: used.name, why }))?;
             let read_only = used.read_only;
-            let group = group(&persistent);
+            let (group, exclusive) = (group(&persistent), exclusive(&persistent));
+            if let Some(name) = &exclusive {
+                take(request, name, is_device).await?;
+            }
             let mounted = of_persistent(request, persistent, read_only, is_device).await;
-            mounted.map(|mounted| Mounted { group, ..mounted })
+            if let (Some(name), Err(_), None) = (&exclusive, &mounted, &request.held) {
+                means.exclusive.give_up(name, request.folder);
+            }
+            mounted.map(|mounted| Mounted { group, exclusive, ..mounted })
         })
     }
 
@@ -86,6 +92,22 @@ async fn of_persistent(
         None => blocking(move || if is_device { device(&persistent) } else { mount(&persistent) }).await,
     };
     mounted.map(|mounted| Mounted { read_only, relabel: mounted.relabel && !read_only, ..mounted })
+}
+
+/// The name of a volume that one Pod alone may have. Of one with several access modes nobody knows which the Pod means.
+fn exclusive(persistent: &PersistentVolume) -> Option<String> {
+    let modes = persistent.spec.as_ref()?.access_modes.as_deref()?;
+    (modes == ["ReadWriteOncePod"]).then(|| persistent.metadata.name.clone())?
+}
+
+async fn take(request: &Request<'_>, name: &str, is_device: bool) -> Result<(), VolumeError> {
+    let (exclusive, volume, pod) = (request.means.exclusive.clone(), name.to_owned(), request.folder.clone());
+    if blocking(move || exclusive.take(&volume, &pod)).await {
+        return Ok(());
+    }
+    let step = if is_device { "MapVolume.SetUp" } else { "MountVolume.SetUp" };
+    let why = "volume uses the ReadWriteOncePod access mode and is already in use by another pod".to_owned();
+    Err(VolumeError::Step { step, volume: name.to_owned(), why })
 }
 
 /// The group that a volume says may use it. What is no group is passed over, as upstream.
@@ -169,6 +191,7 @@ fn mount(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::volumes::remote::world::World;
     use json::json;
 
     fn volume(spec: json::Value) -> PersistentVolume {
@@ -186,6 +209,41 @@ mod tests {
         assert!(mounted(json!({"rbd": {"image": "i", "monitors": []}})).is_err());
         let why = mounted(json!({"hostPath": {"path": there}, "mountOptions": ["ro"]})).unwrap_err().to_string();
         assert_eq!(why, "Mount options are not supported for this volume type");
+    }
+
+    #[tokio::test]
+    async fn a_volume_of_one_pod_alone_is_no_other_pods() {
+        let world = World::new(json!({"hostPath": {"path": "/"}, "accessModes": ["ReadWriteOncePod"]}));
+        let (claim, other) = (json!({"persistentVolumeClaim": {"claimName": "c"}}), world.other());
+        world.mount(claim.clone()).await.unwrap();
+        world.mount(claim.clone()).await.unwrap();
+        let why = world.mount_for(&other, claim.clone()).await.unwrap_err();
+        let expected = "MountVolume.SetUp failed for volume \"pv\" : volume uses the ReadWriteOncePod access mode and is \
+                        already in use by another pod";
+        assert_eq!(why, expected);
+        world.unmount().await;
+        world.mount_for(&other, claim.clone()).await.unwrap();
+        assert!(world.mount(claim).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_did_not_get_its_volume_keeps_it_from_nobody() {
+        let source = json!({"path": "/none", "type": "Directory"});
+        let world = World::new(json!({"hostPath": source, "accessModes": ["ReadWriteOncePod"]}));
+        let claim = json!({"persistentVolumeClaim": {"claimName": "c"}});
+        for folder in [&world.folder, &world.other()] {
+            let why = world.mount_for(folder, claim.clone()).await.unwrap_err();
+            assert!(why.contains("hostPath type check failed"), "{why}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_volume_of_several_modes_is_not_one_pods_alone() {
+        let modes = ["ReadWriteOncePod", "ReadWriteOnce"];
+        let world = World::new(json!({"hostPath": {"path": "/"}, "accessModes": modes}));
+        let claim = json!({"persistentVolumeClaim": {"claimName": "c"}});
+        world.mount(claim.clone()).await.unwrap();
+        world.mount_for(&world.other(), claim).await.unwrap();
     }
 
     #[test]

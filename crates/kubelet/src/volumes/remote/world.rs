@@ -62,7 +62,10 @@ impl World {
         for (name, value) in source.as_object().unwrap() {
             volume[name] = value.clone();
         }
-        let pod = fixture::pod_of(json!({"spec": {"containers": [], "volumes": [volume]}})).pod;
+        // One that was added to look into the Pod is not asked whether it uses the volume as what it is.
+        let added = json!([{"name": "e", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]);
+        let spec = json!({"containers": [], "ephemeralContainers": added, "volumes": [volume]});
+        let pod = fixture::pod_of(json!({ "spec": spec })).pod;
         let mounted = volumes::mount(&pod, folder, &self.means).await;
         mounted.map(|mounted| mounted["v"].clone()).map_err(|failed| failed[0].to_string())
     }
