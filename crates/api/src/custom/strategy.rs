@@ -55,16 +55,16 @@ pub fn shaped(object: &mut Value, compiled: &Compiled) {
 }
 
 impl Custom {
-    /// The errors that the schema finds in an object, or in the part of it that a change is about.
-    fn by_schema(&self, new: &Value, old: Option<&Value>, target: Target) -> Errors {
+    /// `errors` with those that the schema finds in an object, or in the part of it that a change is about.
+    fn by_schema(&self, mut errors: Errors, new: &Value, old: Option<&Value>, target: Target) -> Errors {
         let Compiled { schema, rules } = self.version.compiled();
-        let mut errors = match (target, schema.properties.get("status")) {
+        errors.extend(match (target, schema.properties.get("status")) {
             (Target::Status, None) => Errors::new(),
             (Target::Status, Some(of)) => new.get("status").map_or_else(Errors::new, |status| {
                 check_value(status, old.and_then(|old| old.get("status")), of, "status")
             }),
             _ => check_value(new, old, schema, ""),
-        };
+        });
         errors.extend(self.replicas(new, target));
         errors.extend(embedded::check(new, schema, &Path::default()));
         if old.is_none_or(|old| check_lists(old, schema, &Path::default()).is_empty()) {
@@ -91,12 +91,15 @@ impl Custom {
     fn replicas(&self, object: &Value, target: Target) -> Errors {
         let Some(Scale { wanted, current, selector }) = &self.scale else { return Errors::new() };
         let mut errors = Errors::new();
-        let find = |path: &str| path.split('.').try_fold(object, |value, name| value.get(name));
         for path in [(target != Target::Status).then_some(wanted), Some(current)].into_iter().flatten() {
             let place = Path::new(&format!(".{path}"));
-            match find(path) {
-                None => {}
-                Some(value) => match value.as_i64() {
+            match find(object, path) {
+                Err((path, value)) => {
+                    let place = Path::new(&format!(".{path}"));
+                    errors.push(accessor(&place, path, value, Value::from(0), "map[string]interface{}"));
+                }
+                Ok(None) => {}
+                Ok(Some(value)) => match value.as_i64() {
                     None => errors.push(accessor(&place, path, value, Value::from(0), "int64")),
                     Some(n) if n < 0 => {
                         errors.push(FieldError::invalid(&place, n, "should be a non-negative integer"));
@@ -110,12 +113,30 @@ impl Custom {
             }
         }
         if let Some(path) = selector
-            && let Some(value) = find(path).filter(|value| !value.is_string())
+            && let Ok(Some(value)) = find(object, path)
+            && !value.is_string()
         {
             errors.push(accessor(&Path::new(&format!(".{path}")), path, value, Value::from(""), "string"));
         }
         errors
     }
+}
+
+/// The value at a path. What is no object on the way there is an error, with the path up to the field that it cannot have.
+fn find<'a>(object: &'a Value, path: &'a str) -> Result<Option<&'a Value>, (&'a str, &'a Value)> {
+    let (mut value, mut end) = (object, 0);
+    for name in path.split('.') {
+        end += name.len() + usize::from(end > 0);
+        value = match value {
+            Value::Null => return Ok(None),
+            Value::Object(map) => match map.get(name) {
+                None => return Ok(None),
+                Some(value) => value,
+            },
+            other => return Err((&path[..end], other)),
+        };
+    }
+    Ok(Some(value))
 }
 
 /// The complaint about a field that has another type than the scale subresource needs.
@@ -154,14 +175,14 @@ impl Strategy for Custom {
     }
 
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
-        let mut errors = object_meta::validate(&metadata(object)?, self.scope, NameRule::Subdomain, Finalizers::Any);
-        errors.extend(self.by_schema(object, None, Target::Object));
+        let errors = object_meta::validate(&metadata(object)?, self.scope, NameRule::Subdomain, Finalizers::Any);
+        let errors = self.by_schema(errors, object, None, Target::Object);
         if errors.is_empty() { Ok(about_finalizers(object, None)) } else { Err(errors) }
     }
 
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {
-        let mut errors = object_meta::validate_update(&metadata(new)?, &metadata(old)?, Finalizers::Any);
-        errors.extend(self.by_schema(new, Some(old), target));
+        let errors = object_meta::validate_update(&metadata(new)?, &metadata(old)?, Finalizers::Any);
+        let errors = self.by_schema(errors, new, Some(old), target);
         if errors.is_empty() { Ok(about_finalizers(new, Some(old))) } else { Err(errors) }
     }
 

@@ -580,7 +580,7 @@ mod tests {
         let check = |config: Value, expected: &str| {
             assert_eq!(apply(None, "one", config, false).expect_err("refused").message, expected);
         };
-        let words = "failed to create typed patch object (a; apps/v1, Kind=Deployment): ";
+        let words = "failed to create typed patch object (/a; apps/v1, Kind=Deployment): ";
         check(body(json!({"foo": 1})), &format!("{words}.spec.foo: field not declared in schema"));
         check(
             body(json!({"template": {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}})),
@@ -599,9 +599,7 @@ mod tests {
              Kind=Deployment: quantities must match the regular expression \
              '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
         );
-        check(
-            json!({"apiVersion": "v1"}),
-            "Incorrect version specified in apply patch. Specified patch version: v1, expected: apps/v1",
-        );
+        check(json!({"apiVersion": "v1"}), "invalid object type: /v1, Kind=");
+        check(json!({"apiVersion": "apps/v1", "kind": "DaemonSet"}), "invalid object type: apps/v1, Kind=DaemonSet");
     }
 }

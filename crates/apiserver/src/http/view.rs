@@ -205,7 +205,7 @@ fn row_text(out: &mut Vec<u8>, definition: &Definition, view: View, include: Inc
     out.extend_from_slice(b"{\"cells\":");
     Value::Array(definition.strategy.row(value, clock::now())).append_to(out);
     match include {
-        Include::None => {}
+        Include::None => row["object"] = Value::Null,
         Include::Object => {
             out.extend_from_slice(b",\"object\":");
             out.extend_from_slice(&object::encode_served(definition, value));
@@ -278,7 +278,7 @@ fn row(definition: &Definition, view: View, include: Include, mut value: Value) 
     let cells = definition.strategy.row(&value, clock::now());
     let mut row = json!({"cells": cells});
     match include {
-        Include::None => {}
+        Include::None => row["object"] = Value::Null,
         Include::Object => row["object"] = value,
         Include::Metadata => {
             row["object"] = json!({

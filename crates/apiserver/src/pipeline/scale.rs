@@ -57,7 +57,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
             let change = |old: &Value| {
                 let seen = of(&definition, scale, old)?;
                 let wanted = patch.apply(ty, &seen, options.validation)?;
-                Ok((with_replicas(scale, old, &wanted.value)?, wanted.warnings))
+                Ok((with_replicas(&definition, scale, old, &wanted.value)?, wanted.warnings))
             };
             request.change(&options, true, change).await?
         }
@@ -66,7 +66,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
         let wanted = api::codec::decode::decode(ty, SCALE, &body, media_type, options.validation)?;
         request.call.trail.requested(&wanted.value);
-        let change = |old: &Value| Ok((with_replicas(scale, old, &wanted.value)?, wanted.warnings.clone()));
+        let change = |old: &Value| Ok((with_replicas(&definition, scale, old, &wanted.value)?, wanted.warnings.clone()));
         request.change(&options, true, change).await?
     };
     let value = match written.outcome {
@@ -90,7 +90,7 @@ async fn apply(request: &Request, ty: &Type, body: &[u8], options: &WriteOptions
             let merged = wanted.apply(ty, SCALE, Some(&seen), &by, options.force == Some(true))?;
             let mut value = merged.value;
             request.check_names(&mut value)?;
-            let mut new = with_replicas(scale, old, &value)?;
+            let mut new = with_replicas(definition, scale, old, &value)?;
             api::write::scale::take_over(&mut new, &scale.wanted, &mut value, &by);
             Ok((new, merged.warnings))
         })
@@ -102,8 +102,7 @@ fn answer(request: &Request, view: View, object: &Value) -> Result<Response, Sta
     let definition = &request.definition;
     let scale = definition.scale.as_ref().ok_or_else(StatusError::no_route)?;
     let shown = of(definition, scale, object)?;
-    // In a Table a custom kind shows its own columns, whatever of them a Scale has.
     let table = request.objects().kinds.table();
-    let columns = table.by_kind(SCALE.group, SCALE.version, SCALE.kind).filter(|_| !definition.is_custom());
+    let columns = table.by_kind(SCALE.group, SCALE.version, SCALE.kind);
     Ok(respond::value(StatusCode::OK, &view::value(columns.unwrap_or(definition), view, shown)))
 }

@@ -54,9 +54,15 @@ fn selector_text(selector: &Value) -> Result<String, String> {
 }
 
 /// The object with the replicas that a Scale wants.
-pub(super) fn with_replicas(scale: &Scale, old: &Value, wanted: &Value) -> Result<Value, StatusError> {
+pub(super) fn with_replicas(
+    definition: &Definition,
+    scale: &Scale,
+    old: &Value,
+    wanted: &Value,
+) -> Result<Value, StatusError> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
+    // A custom kind refuses them itself.
+    if replicas < 0 && !definition.is_custom() {
         let path = api::validation::field::Path::new("spec").child("replicas");
         let error = api::validation::field::FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
         return Err(StatusError::invalid("autoscaling", "Scale", meta::name(old), &[error]));

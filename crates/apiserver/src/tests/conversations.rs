@@ -391,7 +391,7 @@ async fn apply_creates_changes_and_reports_conflicts() {
     let conflict = c.say(&apply("other"), body).await;
     assert_eq!((conflict.code, conflict.at("/reason")), (409, json!("Conflict")));
     let misfit = c.say(&apply("m"), &body.replace("k: one", "k: 1")).await;
-    let words = "failed to create typed patch object (s; /v1, Kind=ConfigMap): .data.k: expected string, got \
+    let words = "failed to create typed patch object (/s; /v1, Kind=ConfigMap): .data.k: expected string, got \
                  &value.valueUnstructured{Value:1}";
     assert_eq!((misfit.code, misfit.at("/message")), (500, json!(words)));
 }
