@@ -200,7 +200,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let cluster = cluster(options, &pki, &clients, address);
     let audit = audit::settings(&options.audit, layout)?;
     let instance = controllers::api_server::identity::name(&address::host_name()?);
-    let about = vec![("service.name", "apiserver".to_owned()), ("service.instance.id", instance)];
+    let about = vec![("service.name", "apiserver".to_owned()), ("service.instance.id", instance.clone())];
     let traces = options.tracing.config()?.map(|config| runtime::traces::begin(&config, about));
     let traces = traces.transpose().map_err(anyhow::Error::msg)?;
     let (tracer, sending) = traces.unzip();
@@ -223,7 +223,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     }
     server.add_metrics({
         let at_rest = at_rest.clone();
-        move || at_rest.figures()
+        move || at_rest.figures(&instance)
     });
     tasks.spawn(at_rest.clone().tend());
     tasks.spawn(at_rest.follow());
