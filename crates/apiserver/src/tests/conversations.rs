@@ -280,6 +280,9 @@ async fn namespaces_wait_for_their_finalizers() {
     assert_eq!(c.say("POST /api/v1/namespaces", r#"{"metadata":{"name":"n"}}"#).await.at("/status/phase"), "Active");
     let ending = c.say("DELETE /api/v1/namespaces/n", "").await;
     assert_eq!((ending.code, ending.at("/status/phase")), (200, json!("Terminating")));
+    let times =
+        ["deletionTimestamp", "deletionGracePeriodSeconds"].map(|field| ending.at(&format!("/metadata/{field}")));
+    assert!(times[0].is_string() && times[1].is_null(), "a namespace has no grace period: {}", ending.text);
     let mut object = ending.json();
     object["spec"]["finalizers"] = json!([]);
     let done = c.say("PUT /api/v1/namespaces/n/finalize", &object.to_string()).await;
@@ -425,6 +428,21 @@ async fn views_are_negotiated() {
         (metadata.at("/kind"), metadata.at("/metadata/name"), metadata.at("/spec")),
         (json!("PartialObjectMetadata"), json!("x"), Value::Null)
     );
+    let (one, list) = ("PartialObjectMetadata", "PartialObjectMetadataList");
+    let is_list = |kind: &str| format!("you requested {one}, but the requested object is a list ({kind})");
+    let is_none = |kind: &str| format!("you requested {list}, but the requested object is not a list ({kind})");
+    for (request, form, expected) in [
+        (format!("GET {PODS}"), one, is_list("*core.PodList")),
+        (format!("DELETE {PODS}?labelSelector=a%3Db"), one, is_list("*core.PodList")),
+        (format!("GET {PODS}/x"), list, is_none("*core.Pod")),
+        (format!("GET {PODS}?watch=1"), list, is_none("*core.Pod")),
+        ("GET /apis/apps/v1/replicasets".to_owned(), one, is_list("*apps.ReplicaSetList")),
+        ("GET /apis/events.k8s.io/v1/events".to_owned(), one, is_list("*core.EventList")),
+    ] {
+        let asked = format!("{request}\naccept: application/json;as={form};v=v1;g=meta.k8s.io");
+        let refused = c.say(&asked, "").await;
+        assert_eq!((refused.code, refused.message()), (406, expected), "{request}");
+    }
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: from-yaml\n";
     assert_eq!(c.say(&format!("POST {MAPS}\ncontent-type: application/yaml"), yaml).await.code, 201);
     assert_eq!(c.say(&format!("POST {MAPS}\ncontent-type: application/cbor"), "x").await.code, 415);
