@@ -517,6 +517,34 @@ async fn discovery_and_pages() {
     assert_eq!(c.say("GET /readyz", "").await.text, "ok");
     assert!(c.say("GET /metrics", "").await.text.contains("apiserver_request_total{code=\"200\""));
     assert_eq!(c.say("GET /openapi/v3/api/v1", "").await.at("/openapi"), "3.0.0");
+    let places = c.say("GET /openapi/v3", "").await.json();
+    let place = places["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let whole = c.say(&format!("GET {place}"), "").await;
+    assert_eq!((whole.code, &whole.headers["cache-control"]), (200, &"public, immutable".parse().unwrap()));
+    assert_eq!(whole.headers["expires"], "Wed, 13 Nov 2024 22:13:20 GMT");
+    let moved = c.say("GET /openapi/v3/apis/apps/v1?hash=OLD", "").await;
+    assert_eq!((moved.code, moved.headers["location"].to_str().unwrap()), (301, place.as_str()));
+    assert!(!moved.headers["cache-control"].to_str().unwrap().contains("immutable"));
+    let binary = "application/com.github.proto-openapi.spec.v2";
+    for (path, accept, code, media_type) in [
+        ("/openapi/v2", "application/json", 200, "application/json"),
+        ("/openapi/v2", "application/*;q=0.1, text/html", 200, "application/json"),
+        ("/openapi/v2", &format!("{binary}@v1.0+protobuf"), 200, &*format!("{binary}.v1.0+protobuf")),
+        ("/openapi/v2", &format!("{binary}.v1.0+protobuf"), 200, &format!("{binary}.v1.0+protobuf")),
+        ("/openapi/v2", "application/xml", 406, ""),
+        ("/openapi/v3/api/v1", "text/html", 406, ""),
+        ("/openapi/v3", "text/html", 200, "application/json"),
+        (
+            "/openapi/v3/api/v1",
+            &format!("{}@v1.0+protobuf", binary.replace("v2", "v3")),
+            200,
+            &format!("{}.v1.0+protobuf", binary.replace("v2", "v3")),
+        ),
+    ] {
+        let page = c.say(&format!("GET {path}\naccept: {accept}"), "").await;
+        let found = page.headers.get("content-type").map_or("", |value| value.to_str().unwrap());
+        assert_eq!((page.code, found), (code, media_type), "{path} {accept}");
+    }
     let nowhere = c.say("GET /nowhere", "").await;
     assert_eq!((nowhere.code, nowhere.text.as_str()), (404, "404 page not found\n"));
     let unknown = c.say("GET /api/v1/foos", "").await;
