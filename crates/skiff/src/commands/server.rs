@@ -379,7 +379,9 @@ async fn assembled(
     };
     let authority = pki.authority.certificate();
     let tls = pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?;
-    let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec());
+    let features = options.gates.features()?;
+    let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec())
+        .selecting_streams(features.enabled(Feature::PodLogsQuerySplitStreams));
     let authorization = options.authorization.settings()?;
     let strangers = options.authentication.anonymous_auth.unwrap_or(true);
     let anonymous = strangers && !authorization.configuration.allows_everything();
@@ -388,7 +390,6 @@ async fn assembled(
             "requests without credentials are not let in, for --authorization-mode=AlwaysAllow lets through what they ask"
         );
     }
-    let features = options.gates.features()?;
     let server = apiserver::assemble(Options {
         store: at_rest.store(features.enabled(Feature::CBORServingAndStorage)),
         cluster: cluster.clone(),
