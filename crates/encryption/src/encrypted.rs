@@ -12,7 +12,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use clock::Instant;
 use futures::{StreamExt, future::BoxFuture, stream};
+use meter::Metrics;
 use parking_lot::RwLock;
 use store::{Batch, Change, Commit, Entry, Page, Range, Refused, Result, Revision, Store, StoreError, Watch};
 
@@ -20,24 +22,34 @@ use crate::{
     opened::Opened,
     provider::{Closed, Providers},
     table::{self, Table},
+    transformations::{self, Counter},
+    way::Way,
 };
 
-/// The table in use, which can be replaced while the store is at work.
-#[derive(Debug, Default)]
-pub struct Current(RwLock<Arc<Table>>);
+/// The table in use, which can be replaced while the store is at work, and what was counted meanwhile.
+#[derive(Default)]
+pub struct Current {
+    table: RwLock<Arc<Table>>,
+    metrics: Arc<Metrics>,
+}
 
 impl Current {
     pub fn new(table: Table) -> Arc<Self> {
-        Arc::new(Current(RwLock::new(Arc::new(table))))
+        Arc::new(Current { table: RwLock::new(Arc::new(table)), metrics: Arc::default() })
     }
 
     pub fn get(&self) -> Arc<Table> {
-        self.0.read().clone()
+        self.table.read().clone()
     }
 
     /// From here on values are written and read by this table.
     pub fn replace(&self, table: Table) {
-        *self.0.write() = Arc::new(table);
+        *self.table.write() = Arc::new(table);
+    }
+
+    /// The lines about what was written and read, for `/metrics`.
+    pub fn figures(&self) -> String {
+        self.metrics.render()
     }
 }
 
@@ -58,30 +70,60 @@ pub struct Encrypted {
 /// Reads values with one table. It remembers the providers of the last key: neighbours have the same.
 struct Reader {
     table: Arc<Table>,
+    metrics: Arc<Metrics>,
+    counter: Counter,
     form: Form,
     prefix: String,
     providers: Option<Arc<Providers>>,
+    /// The resource that these are of.
+    resource: String,
 }
 
 impl Reader {
     fn new(current: &Current, form: Form) -> Self {
-        Reader { table: current.get(), form, prefix: String::new(), providers: None }
+        Reader {
+            table: current.get(),
+            metrics: current.metrics.clone(),
+            counter: Counter::default(),
+            form,
+            prefix: String::new(),
+            providers: None,
+            resource: String::new(),
+        }
     }
 
-    fn providers(&mut self, key: &str) -> Option<&Providers> {
+    fn providers(&mut self, key: &str) -> Option<Arc<Providers>> {
         if self.prefix.is_empty() || !key.starts_with(&self.prefix) {
             let (found, length) = self.table.of(key);
             (self.providers, self.prefix) = (found.cloned(), key.get(..length).unwrap_or(key).to_owned());
+            self.resource = if self.providers.is_some() { table::resource(key) } else { String::new() };
         }
-        self.providers.as_deref()
+        self.providers.clone()
+    }
+
+    /// Counts what became of a value.
+    fn count(&mut self, way: Way, began: Instant, stored: Option<&[u8]>, fails: bool) {
+        if fails {
+            transformations::failed(&self.metrics, &self.resource, way, stored.unwrap_or_default());
+        } else if let Some(stored) = stored {
+            self.counter.done(&self.metrics, &self.resource, way, stored, began.elapsed());
+        }
     }
 
     async fn open(&mut self, key: &str, stored: &Bytes) -> Result<Opened> {
-        let opened = match self.providers(key).map(|providers| providers.open(key, stored)) {
+        let opened = match self.providers(key) {
             None => table::plain(stored).map(|()| Opened { value: stored.clone(), stale: false }),
-            Some(Ok(opened)) => Ok(opened),
-            Some(Err(Closed::Wrong(why))) => Err(why),
-            Some(Err(Closed::Locked(locked))) => locked.open(key).await,
+            Some(providers) => {
+                let began = Instant::now();
+                let opened = match providers.open(key, stored) {
+                    Ok(opened) => Ok(opened),
+                    Err(Closed::Wrong(why)) => Err(why),
+                    Err(Closed::Locked(locked)) => locked.open(key).await,
+                };
+                let known = opened.is_ok() || providers.knows(stored);
+                self.count(Way::FromStorage, began, known.then_some(&**stored), opened.is_err());
+                opened
+            }
         };
         let formed = opened.and_then(|opened| Ok(Opened { value: (self.form)(&opened.value)?, stale: opened.stale }));
         formed.map_err(|why| StoreError::Unreadable { key: key.to_owned(), why })
@@ -130,7 +172,13 @@ impl Reader {
                 *value = written(value);
             }
             if let Some(providers) = self.providers(&commit.key) {
-                *value = providers.seal(&commit.key, value).map_err(StoreError::Unencrypted)?;
+                let began = Instant::now();
+                let written = providers.seal(&commit.key, value);
+                match &written {
+                    Ok(stored) => self.count(Way::ToStorage, began, Some(&**stored), false),
+                    Err(_) => self.count(Way::ToStorage, began, Some(providers.prefix().as_bytes()), true),
+                }
+                *value = written.map_err(StoreError::Unencrypted)?;
             }
         }
         Ok(sealed)

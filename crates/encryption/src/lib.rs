@@ -13,7 +13,9 @@ mod opened;
 mod provider;
 pub mod rewrite;
 mod table;
+mod transformations;
 mod validation;
+mod way;
 
 pub use encrypted::{Current, Encrypted};
 pub use table::Table;

@@ -75,6 +75,15 @@ impl Providers {
         Ok([prefix.as_bytes(), name.as_bytes(), b":", &sealed].concat().into())
     }
 
+    /// The beginning of what the first one writes, up to the name of its key.
+    pub fn prefix(&self) -> String {
+        match self.0.first() {
+            Some(Provider::Kms(plugin)) => format!("{}{}:", kms::PREFIX, plugin.name()),
+            Some(Provider::Keys(sort, _)) => sort.prefix().to_owned(),
+            Some(Provider::Identity) | None => String::new(),
+        }
+    }
+
     /// Whether a key has the name that an encrypted value gives.
     pub fn knows(&self, stored: &[u8]) -> bool {
         self.0.iter().any(|provider| match provider {

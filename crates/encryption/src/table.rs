@@ -83,6 +83,16 @@ impl Table {
     }
 }
 
+/// The resource of the value at a key that has providers, `deployments.apps`.
+pub fn resource(key: &str) -> String {
+    let of = |group: &str, plural: &str| Resource { group: group.to_owned(), plural: plural.to_owned() }.text();
+    if let Some((_, definition)) = built_in().of_key(key) {
+        return of(&definition.storage.0, &definition.plural);
+    }
+    let mut steps = key.get("/registry/".len()..).unwrap_or("").split('/');
+    of(steps.next().unwrap_or(""), steps.next().unwrap_or(""))
+}
+
 /// Reads a value that has no providers: it is not encrypted.
 pub fn plain(stored: &[u8]) -> Result<(), String> {
     if stored.starts_with(ENCRYPTED) { Err(NOT_PLAIN.to_owned()) } else { Ok(()) }

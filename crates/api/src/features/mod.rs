@@ -217,7 +217,7 @@ fn setting(text: &str) -> Result<Setting, String> {
 }
 
 /// A truth value in the spellings that upstream's parser takes.
-fn boolean(text: &str) -> Result<bool, String> {
+pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),

@@ -354,10 +354,11 @@ where
         self.kind.grace_seconds.and_then(|grace| grace(object, requested))
     }
 
-    fn prepare_delete(&self, object: &mut Value) {
+    fn prepare_delete(&self, object: &mut Value) -> bool {
         if let Some(prepare) = self.kind.prepare_delete {
             prepare(object);
         }
+        self.kind.prepare_delete.is_some()
     }
 
     fn to_storage(&self, object: &mut Value) {

@@ -108,8 +108,10 @@ impl Strategy for Converted {
         self.of.grace_seconds(&self.current(object), requested)
     }
 
-    fn prepare_delete(&self, object: &mut Value) {
-        self.through(object, |object| self.of.prepare_delete(object));
+    fn prepare_delete(&self, object: &mut Value) -> bool {
+        let mut wanted = false;
+        self.through(object, |object| wanted = self.of.prepare_delete(object));
+        wanted
     }
 
     fn to_storage(&self, object: &mut Value) {

@@ -46,8 +46,11 @@ pub trait Strategy: Send + Sync {
     fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;
     /// The grace period that a delete gets: `None` deletes at once. `requested` is from the delete options.
     fn grace_seconds(&self, object: &Value, requested: Option<i64>) -> Option<i64>;
-    /// Changes an object that stays in the store while its deletion is under way, as the kind wants it.
-    fn prepare_delete(&self, _object: &mut Value) {}
+    /// Changes an object that stays in the store while its deletion is under way, as the kind wants it. Whether it wants anything:
+    /// such a kind is marked by the time alone.
+    fn prepare_delete(&self, _object: &mut Value) -> bool {
+        false
+    }
     /// Turns an object of this version into the stored version, in place; nothing to do for most kinds.
     fn to_storage(&self, _object: &mut Value) {}
     /// Turns a stored object into this version, in place.

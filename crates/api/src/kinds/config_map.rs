@@ -43,7 +43,8 @@ fn validate(map: &ConfigMap) -> Errors {
         size += value.0.len();
     }
     if size > SIZE_MAX {
-        errors.push(FieldError::too_long(&Path::default(), SIZE_MAX));
+        // The path of the whole, as Go prints one without a name.
+        errors.push(FieldError::too_long(&Path::new("[]"), SIZE_MAX));
     }
     errors
 }

@@ -1,10 +1,10 @@
 //! Deployment: a changing set of identical Pods, realised through ReplicaSets.
 
-use json::Value;
+use json::{Map, Value};
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::kind::{Kind, StatusMetadata, age, col, name};
+use crate::kind::{Generation, Kind, StatusMetadata, age, col, name};
 use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload;
@@ -20,6 +20,9 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
     default: Some(default),
     default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     default_within_spec: true,
+    generation: Generation::Counts(|new, old| {
+        new.get("spec") != old.get("spec") || annotations(new) != annotations(old)
+    }),
     validate: Some(validate),
     columns: &[
         name(),
@@ -39,6 +42,12 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
     ],
     ..workload::base()
 };
+
+/// They count in the generation, since ReplicaSets have them too.
+fn annotations(deployment: &Value) -> Option<&Map> {
+    let annotations = deployment.pointer("/metadata/annotations").and_then(Value::as_object);
+    annotations.filter(|annotations| !annotations.is_empty())
+}
 
 fn spec(deployment: &Deployment) -> Option<&DeploymentSpec> {
     deployment.spec.as_ref()

@@ -38,11 +38,11 @@ pub fn encode(document: &Value) -> Vec<u8> {
     out.bytes
 }
 
-fn entries(value: Option<&Value>) -> impl Iterator<Item = (&Key, &Value)> {
+pub(super) fn entries(value: Option<&Value>) -> impl Iterator<Item = (&Key, &Value)> {
     value.and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 
-fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
+pub(super) fn items(value: Option<&Value>) -> impl Iterator<Item = &Value> {
     value.and_then(Value::as_array).into_iter().flatten()
 }
 
@@ -144,14 +144,14 @@ fn schema(m: &mut Writer, schema: &Value) {
 }
 
 /// Fields that start with `x-`, each as a piece of YAML (JSON is YAML).
-fn extensions(m: &mut Writer, field: u32, of: &Value) {
+pub(super) fn extensions(m: &mut Writer, field: u32, of: &Value) {
     for (name, value) in entries(Some(of)).filter(|(name, _)| name.starts_with("x-")) {
         m.named(field, name, |m| m.block(2, value.to_string().as_bytes()));
     }
 }
 
 /// Writers for the document's parts, beyond the wire format.
-trait Parts {
+pub(super) trait Parts {
     fn text(&mut self, field: u32, value: Option<&Value>);
     fn texts(&mut self, field: u32, values: Option<&Value>);
     fn flag(&mut self, field: u32, value: Option<&Value>);

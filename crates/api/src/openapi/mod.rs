@@ -15,6 +15,7 @@ use crate::kind::Definition;
 
 mod built_in;
 mod gnostic;
+mod gnostic_v3;
 mod parameters;
 mod paths;
 mod schemas;
@@ -22,11 +23,17 @@ mod schemas;
 use schemas::Schemas;
 
 pub use gnostic::encode as v2_protobuf;
+pub use gnostic_v3::encode as v3_protobuf;
 
-/// The only media type that client-go accepts for version 2.
-pub const V2_PROTOBUF_ACCEPTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The media types by which version 2 is had in protobuf. The first is the only one that client-go asks for.
+pub const V2_PROTOBUF: [&str; 2] = [V2_PROTOBUF_ACCEPTED, V2_PROTOBUF_RETURNED];
+const V2_PROTOBUF_ACCEPTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 /// The media type of the answer: `@` is not allowed in a `Content-Type`, and client-go refuses it there.
 pub const V2_PROTOBUF_RETURNED: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The same for version 3.
+pub const V3_PROTOBUF: [&str; 2] = ["application/com.github.proto-openapi.spec.v3@v1.0+protobuf", V3_PROTOBUF_RETURNED];
+pub const V3_PROTOBUF_RETURNED: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
 /// Where schemas stand in a document, and what differs in how they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,10 +63,21 @@ pub fn v3_index(definitions: &[Arc<Definition>]) -> Value {
         versions.entry(root(&definition.group, &definition.version)).or_default().push(definition);
     }
     let paths = versions.into_iter().map(|(path, definitions)| {
-        let url = format!("/openapi/v3/{path}?hash={}", fingerprint(&definitions));
+        let url = v3_url(&path, &definitions);
         (path, json!({ "serverRelativeURL": url }))
     });
     json!({ "paths": paths.collect::<Map>() })
+}
+
+fn v3_url(path: &str, definitions: &[&Definition]) -> String {
+    format!("/openapi/v3/{path}?hash={}", fingerprint(definitions))
+}
+
+/// The place of a group version's document as it is now; `None` when it serves nothing.
+pub fn v3_place(definitions: &[Arc<Definition>], group: &str, version: &str) -> Option<String> {
+    let own: Vec<&Definition> =
+        definitions.iter().filter(|d| d.group == group && d.version == version).map(|d| &**d).collect();
+    (!own.is_empty()).then(|| v3_url(&root(group, version), &own))
 }
 
 /// A hash of all that a group version's document is made from. Built-in kinds change with the program only; custom ones are
@@ -275,5 +293,17 @@ mod tests {
                          \xfa\x01\x0a\x0a\x03x-y\x12\x03\x12\x011\x6a\x00";
         assert_eq!(bytes, expected);
         assert!(v2_protobuf(&v2(built_in().all())).len() > 100_000);
+        let bytes = v3_protobuf(&json!({ "openapi": "3.0.0", "info": { "title": "K", "version": "v1" }, "paths": {},
+            "components": { "schemas": { "a": { "type": "string", "default": 1.5, "minLength": 2, "x-y": 1 },
+                "b": { "$ref": "#/a" } } } }));
+        let schemas =
+            b"\x0a\x2c\x0a\x01a\x12\x27\x0a\x25\x80\x01\x02\xca\x01\x06string\x8a\x02\x09\x09\0\0\0\0\0\0\xf8\x3f\
+                        \xa2\x02\x0a\x0a\x03x-y\x12\x03\x12\x011\x0a\x0c\x0a\x01b\x12\x07\x12\x05\x0a\x03#/a";
+        let mut expected = b"\x0a\x053.0.0\x12\x07\x0a\x01K\x32\x02v1\x22\x00\x2a".to_vec();
+        expected.extend([schemas.len() as u8 + 4, 0x0a, schemas.len() as u8]);
+        expected.extend_from_slice(schemas);
+        expected.extend_from_slice(b"\x3a\x00");
+        assert_eq!(bytes, expected);
+        assert!(v3_protobuf(&core()).len() > 100_000);
     }
 }

@@ -153,7 +153,7 @@ pub fn annotations(annotations: Option<&BTreeMap<String, String>>, path: &Path) 
 
 fn owners(owners: &[OwnerReference], path: &Path) -> Errors {
     let mut errors = Errors::new();
-    let mut controller: Option<&str> = None;
+    let mut controller: Option<String> = None;
     // The error shows all owners: it is told once.
     let mut told = false;
     for owner in owners {
@@ -168,23 +168,19 @@ fn owners(owners: &[OwnerReference], path: &Path) -> Errors {
                 errors.push(FieldError::invalid(&path.child(field), value, detail));
             }
         }
-        if owner.kind == "Event" && matches!(owner.api_version.as_str(), "v1" | "events.k8s.io/v1") {
-            errors.push(FieldError::invalid(
-                path,
-                owner,
-                &format!("{} is disallowed from being an owner", owner.api_version),
-            ));
+        if owner.kind == "Event" && owner.api_version == "v1" {
+            errors.push(FieldError::invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"));
         }
         if owner.controller == Some(true) {
-            if let Some(first) = controller.filter(|_| !told) {
+            let this = format!("{}/{}", owner.kind, owner.name);
+            if let Some(first) = controller.as_ref().filter(|_| !told) {
                 told = true;
                 let detail = format!(
-                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {}",
-                    owner.name
+                    "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                 );
                 errors.push(FieldError::invalid(path, owners, &detail));
             }
-            controller.get_or_insert(&owner.name);
+            controller.get_or_insert(this);
         }
     }
     errors

@@ -68,7 +68,7 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
         let words = "failed to convert new object to proper version: unable to convert unstructured object to";
         StatusError::new(500, "", format!("{words} {wanted}, Kind={}: {why}", gvk.kind))
     })?;
-    let warnings = if validation == Validation::Ignore { Vec::new() } else { duplicates };
+    let warnings = if validation == Validation::Ignore { Vec::new() } else { decode::warnings(duplicates) };
     Ok(Request { config, warnings })
 }
 
@@ -434,7 +434,7 @@ mod tests {
         let why = "yaml: line 2: mapping values are not allowed in this context";
         assert_eq!(broken, format!("error decoding YAML: error converting YAML to JSON: {why}"));
         let read = |validation| read(ty(), GVK, text.as_bytes(), validation).expect("an object");
-        assert_eq!(read(Validation::Warn).warnings, [fault]);
+        assert_eq!(read(Validation::Warn).warnings, ["line 6: key \"paused\" already set in map"]);
         let taken = read(Validation::Ignore);
         assert!(taken.warnings.is_empty() && taken.config["spec"]["paused"] == false, "{taken:?}");
     }

@@ -31,7 +31,10 @@ use listener::Answering;
 
 use crate::{
     auth::User,
-    http::{access::Peer, request::Info},
+    http::{
+        access::{Peer, Stranger},
+        request::Info,
+    },
 };
 
 pub use answer::observed;
@@ -92,11 +95,12 @@ impl Auditor {
         parts: &Parts,
         info: &Arc<Info>,
         begun: &Begun,
-        error: &StatusError,
+        stranger: &Stranger,
     ) {
         let trail = self.trail(parts, info, None, begun);
         if trail.is_on() {
-            trail.unauthenticated(error.code, source::attempted(parts)).await;
+            stranger.notes.iter().for_each(|(key, text)| trail.annotate(*key, text.clone()));
+            trail.unauthenticated(stranger.error.code, source::attempted(parts)).await;
         }
     }
 

@@ -2,14 +2,14 @@
 
 use json::{Value, json};
 
-use super::object::{AUTOUPDATE_SPEC, BootstrapObject};
+use super::object::{AUTOUPDATE_SPEC, BootstrapObject, EXEMPT};
 
 pub const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 pub const SCHEMAS: &str = "flowschemas";
 pub const LEVELS_PLURAL: &str = "prioritylevelconfigurations";
 
 /// Without these no request would be of any level: they are always as they are here.
-const MANDATORY: [&str; 2] = ["exempt", CATCH_ALL];
+const MANDATORY: [&str; 2] = [EXEMPT, CATCH_ALL];
 pub const CATCH_ALL: &str = "catch-all";
 
 /// The objects that are always there.
@@ -32,7 +32,7 @@ const LEVELS: &[Level] = &[
 
 pub fn objects() -> Vec<BootstrapObject> {
     let mut all = vec![level(
-        "exempt",
+        EXEMPT,
         &json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}),
     )];
     for (name, shares, lendable, queues) in LEVELS {

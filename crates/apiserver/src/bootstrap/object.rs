@@ -10,6 +10,9 @@ pub const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// The annotation that lets the server mend an object of priority and fairness; `"false"` keeps it as the administrator made it.
 pub const AUTOUPDATE_SPEC: &str = "apf.kubernetes.io/autoupdate-spec";
 
+/// The priority level of requests that never wait.
+pub const EXEMPT: &str = "exempt";
+
 /// The label of APIServices that the server mends; without it they are the administrator's.
 pub const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 
@@ -56,31 +59,34 @@ impl BootstrapObject {
     }
 }
 
-/// A suggested object is mended as long as nobody has changed it, or its annotation asks for it. Of a mandatory level shares and
-/// what it lends are the administrator's.
+/// A mandatory object is always mended. A suggested one is where its annotation asks for it, and without one as long as nobody
+/// has changed it.
 fn mended_flow_control(present: &Value, wanted: &Value, mandatory: bool) -> Option<Value> {
-    let annotation = present["metadata"]["annotations"][AUTOUPDATE_SPEC].as_str();
-    let wants = match annotation {
-        Some(text) => text == "true",
-        None => present["metadata"]["generation"] == 1,
-    };
+    let annotation = asks_for_mending(present);
+    let wants = mandatory || annotation.unwrap_or(present["metadata"]["generation"] == 1);
     let mut object = present.clone();
-    if wants || mandatory {
-        object["spec"] = wanted["spec"].clone();
+    if wants {
+        object["spec"] = spec_beside(wanted, present);
     }
-    if mandatory && !wants {
-        for field in ["nominalConcurrencyShares", "lendablePercent", "borrowingLimitPercent"] {
-            for sort in ["exempt", "limited"].into_iter().filter(|sort| wanted["spec"].get(sort).is_some()) {
-                if let Some(value) = present["spec"][sort].get(field) {
-                    object["spec"][sort][field] = value.clone();
-                }
-            }
-        }
-    }
-    if annotation.is_none() {
+    if annotation != Some(wants) {
         object["metadata"]["annotations"][AUTOUPDATE_SPEC] = json!(wants.to_string());
     }
     (object != *present).then_some(object)
+}
+
+/// The spec that a wanted object has beside one that is there: shares of the exempt level, and how much it lends, are the
+/// administrator's.
+pub fn spec_beside(wanted: &Value, present: &Value) -> Value {
+    let mut spec = wanted["spec"].clone();
+    if wanted["metadata"]["name"] == EXEMPT && present["spec"]["exempt"].is_object() {
+        spec["exempt"] = present["spec"]["exempt"].clone();
+    }
+    spec
+}
+
+/// The annotation of an object of priority and fairness, where it says yes or no.
+pub fn asks_for_mending(object: &Value) -> Option<bool> {
+    api::features::boolean(object["metadata"]["annotations"][AUTOUPDATE_SPEC].as_str()?).ok()
 }
 
 /// Whether an object is a default role or binding that the server may mend.
@@ -156,11 +162,28 @@ mod tests {
         check(false, json!({"annotations": annotations("false")}), 7, None);
         check(false, json!({"generation": 1}), 7, Some(("true", spec(5))));
         check(false, json!({"generation": 2}), 7, Some(("false", spec(7))));
-        check(true, json!({"annotations": annotations("false")}), 7, None);
-        let mut other = json!({"metadata": {"annotations": annotations("false")}, "spec": spec(7)});
-        other["spec"]["limited"]["limitResponse"] = json!({"type": "Queue"});
-        let mended = wanted.mended(&other).unwrap();
-        assert_eq!(mended["spec"], spec(7), "of a mandatory one only its shares may be others");
+        check(false, json!({"annotations": annotations("f")}), 7, None);
+        check(false, json!({"annotations": annotations("T")}), 5, None);
+        check(false, json!({"annotations": annotations("maybe"), "generation": 3}), 7, Some(("false", spec(7))));
+        check(true, json!({"annotations": annotations("false")}), 7, Some(("true", spec(5))));
+        check(true, json!({"annotations": annotations("true")}), 7, Some(("true", spec(5))));
+        check(true, json!({"annotations": annotations("true"), "generation": 9}), 5, None);
+    }
+
+    #[test]
+    fn shares_of_the_exempt_level_are_the_administrators() {
+        let object = |text: &str, shares: i32| {
+            let exempt = json!({"nominalConcurrencyShares": shares, "lendablePercent": shares});
+            json!({"metadata": {"name": "exempt", "annotations": {AUTOUPDATE_SPEC: text}},
+                "spec": {"type": "Exempt", "exempt": exempt}})
+        };
+        let mut wanted = BootstrapObject::new("g", "p", object("true", 0));
+        wanted.mandatory = Some(true);
+        assert_eq!(wanted.mended(&object("true", 7)), None);
+        assert_eq!(wanted.mended(&object("false", 7)), Some(object("true", 7)));
+        let mut without = object("true", 7);
+        without["spec"] = json!({"type": "Exempt"});
+        assert_eq!(wanted.mended(&without), Some(object("true", 0)));
     }
 
     #[test]

@@ -59,10 +59,9 @@ fn shape(head: &Head) -> (&str, i64, bool, Option<String>) {
     (uid, spec, head.is_served(), names)
 }
 
-/// Changes with the spec. The request to delete an object counts in its generation too.
+/// Changes with the spec.
 fn spec(head: &Head) -> (&str, i64) {
-    let deleting = i64::from(head.metadata.deletion_timestamp.is_some());
-    (&head.metadata.uid, head.metadata.generation - deleting)
+    (&head.metadata.uid, head.metadata.generation)
 }
 
 /// The effect of a change on what is served.

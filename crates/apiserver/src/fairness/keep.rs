@@ -6,34 +6,47 @@
 use std::sync::Arc;
 
 use api::{Value, kind::Target, meta, status::StatusError};
-use clock::Duration;
+use clock::{Duration, Instant};
 use json::json;
 
 use super::Fairness;
 use crate::{
-    bootstrap::{self, flow_control},
+    bootstrap::{
+        self, flow_control,
+        object::{BootstrapObject, asks_for_mending},
+    },
     special::set_condition,
     storage::object_store::ObjectStore,
 };
 
-/// How often is looked.
+/// How often the objects are looked at; schemas are told of their levels at once.
 const PERIOD: Duration = Duration::from_secs(60);
+/// The wait after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Fairness {
     /// Works for ever.
     pub async fn keep(self: Arc<Self>, objects: Arc<ObjectStore>) {
+        let mut looked: Option<Instant> = None;
         loop {
-            if let Err(error) = self.keep_once(&objects).await {
+            let kept = async {
+                if looked.is_none_or(|at| at.elapsed() >= PERIOD) {
+                    keep_objects(&objects).await?;
+                    looked = Some(Instant::now());
+                }
+                self.tell_all(&objects).await
+            };
+            if let Err(error) = kept.await {
                 tracing::warn!(%error, "priority levels and flow schemas could not be kept in order");
+                clock::sleep(PAUSE).await;
             }
-            clock::sleep(PERIOD).await;
+            let rest = looked.map_or(PAUSE, |at| PERIOD.saturating_sub(at.elapsed()));
+            let _ = clock::timeout(rest, self.taken_in.notified()).await;
         }
     }
 
-    async fn keep_once(&self, objects: &ObjectStore) -> Result<(), StatusError> {
-        for wanted in flow_control::objects() {
-            bootstrap::ensure_one(objects, &wanted).await?;
-        }
+    /// Says in each schema whether its level is there.
+    async fn tell_all(&self, objects: &ObjectStore) -> Result<(), StatusError> {
         let definition = objects.definition(flow_control::GROUP, flow_control::SCHEMAS)?;
         for (name, level, dangling) in self.dangling() {
             let say = |schema: &mut Value| Ok(tell(schema, &level, dangling));
@@ -44,6 +57,27 @@ impl Fairness {
         }
         Ok(())
     }
+}
+
+/// Makes and mends what every cluster has, and takes away what asks to be kept by the server and is none of it.
+pub(super) async fn keep_objects(objects: &ObjectStore) -> Result<(), StatusError> {
+    let all = flow_control::objects();
+    for wanted in &all {
+        bootstrap::ensure_one(objects, wanted).await?;
+    }
+    for plural in [flow_control::SCHEMAS, flow_control::LEVELS_PLURAL] {
+        let definition = objects.definition(flow_control::GROUP, plural)?;
+        for entry in objects.entries(&definition, "").await? {
+            let mut swap = objects.swap(&definition, entry);
+            let present = swap.object();
+            let is_it = |one: &BootstrapObject| one.plural == plural && meta::name(&one.object) == meta::name(&present);
+            if asks_for_mending(&present) == Some(true) && !all.iter().any(is_it) {
+                // One that was changed meanwhile is looked at again.
+                swap.remove().await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Says whether the level is there; false when that is said already.

@@ -28,8 +28,14 @@ use api::{
 use clock::Duration;
 use http::{HeaderName, HeaderValue};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 
-use crate::{auth::User, bootstrap::flow_control, http::request::Info, storage::informer::EventHandler};
+use crate::{
+    auth::User,
+    bootstrap::{flow_control, object::spec_beside},
+    http::request::Info,
+    storage::informer::EventHandler,
+};
 use level::{About, Counts, Level, Settings};
 pub use level::{Flow, Seat};
 use queues::Shape;
@@ -64,6 +70,8 @@ pub struct Fairness {
     held: Mutex<Held>,
     /// In the order in which they are asked.
     flows: RwLock<Arc<Vec<Arc<Flow>>>>,
+    /// An object is another one now, or gone.
+    taken_in: Notify,
     pub sizes: Sizes,
 }
 
@@ -75,6 +83,7 @@ impl Fairness {
             wait: request_timeout / 4,
             held: Mutex::default(),
             flows: RwLock::default(),
+            taken_in: Notify::new(),
             sizes: Sizes::default(),
         });
         for object in flow_control::mandatory() {
@@ -118,7 +127,13 @@ impl Fairness {
     fn take_in(&self, plural: &str, name: &str, object: Option<&Value>) {
         let mandatory =
             || flow_control::mandatory().find(|one| one.plural == plural && meta::name(&one.object) == name);
-        let wanted = mandatory().map(|one| one.object);
+        let wanted = mandatory().map(|one| {
+            let mut wanted = one.object;
+            if let Some(present) = object {
+                wanted["spec"] = spec_beside(&wanted, present);
+            }
+            wanted
+        });
         let uid = object.map(|object| meta::uid(object).to_owned());
         let object = wanted.as_ref().or(object);
         let mut held = self.held.lock();
@@ -141,6 +156,8 @@ impl Fairness {
             }
         }
         self.rebuild(&mut held);
+        drop(held);
+        self.taken_in.notify_one();
     }
 
     /// Brings schemas and levels in line with the objects.

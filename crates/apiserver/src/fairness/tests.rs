@@ -8,12 +8,14 @@ use clock::{Duration, Instant};
 use futures::FutureExt;
 use http::Method;
 use json::json;
+use store::embedded::Embedded;
 
-use super::{Fairness, Flow, Seat};
+use super::{Fairness, Flow, Seat, keep};
 use crate::{
     User,
     bootstrap::flow_control,
     http::request::{Info, Served},
+    storage::object_store::ObjectStore,
 };
 
 fn info(request: &str) -> Info {
@@ -305,4 +307,77 @@ async fn an_answer_names_its_schema_and_level() {
     assert_eq!(ask("GET", "/api", "secret").await, (200, expected.clone()));
     assert_eq!(ask("GET", "/api/v1/pods", "secret").await, (403, expected));
     assert_eq!(ask("GET", "/api", "wrong").await, (401, [None, None]));
+}
+
+/// Objects that ask to be kept by the server and are none that it has, are no more; the administrator's stay.
+#[tokio::test]
+async fn what_the_server_no_longer_has_is_taken_away() {
+    let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
+    let definition = objects.definition(flow_control::GROUP, flow_control::LEVELS_PLURAL).unwrap();
+    for (name, annotations) in [
+        ("gone", json!({"apf.kubernetes.io/autoupdate-spec": "true"})),
+        ("kept", json!({"apf.kubernetes.io/autoupdate-spec": "false"})),
+        ("odd", json!({"apf.kubernetes.io/autoupdate-spec": "perhaps"})),
+        ("own", json!({})),
+    ] {
+        let limited = json!({"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}});
+        let spec = json!({"type": "Limited", "limited": limited});
+        let object = json!({"metadata": {"name": name, "annotations": annotations}, "spec": spec});
+        objects.create(&definition, object).await.unwrap();
+    }
+    keep::keep_objects(&objects).await.unwrap();
+    let all = objects.list(&definition, "").await.unwrap();
+    let wanted: Vec<_> = flow_control::objects().into_iter().filter(|one| one.plural == definition.plural).collect();
+    let own = |name: &&str| !wanted.iter().any(|one| meta::name(&one.object) == *name);
+    let left: Vec<&str> = all.iter().map(meta::name).filter(own).collect();
+    assert_eq!((left, all.len()), (vec!["kept", "odd", "own"], wanted.len() + 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn shares_of_the_exempt_level_count() {
+    let fairness = usual(600);
+    let nominal = |level: &str| {
+        let name = format!("apiserver_flowcontrol_nominal_limit_seats{{priority_level=\"{level}\"}} ");
+        let page = fairness.render();
+        let line = page.lines().find_map(|line| line.strip_prefix(&name)).unwrap().to_owned();
+        line.parse::<u32>().unwrap()
+    };
+    let exempt = |shares: i32| json!({"type": "Exempt", "exempt": {"nominalConcurrencyShares": shares}});
+    assert_eq!(nominal("exempt"), 0);
+    put(&fairness, flow_control::LEVELS_PLURAL, "exempt", exempt(100));
+    assert!(nominal("exempt") > 0);
+    let catch_all = nominal("catch-all");
+    let limited = json!({"type": "Limited", "limited": {"nominalConcurrencyShares": 500}});
+    put(&fairness, flow_control::LEVELS_PLURAL, "catch-all", limited);
+    assert_eq!(nominal("catch-all"), catch_all, "the other mandatory one is as it has to be");
+}
+
+/// Long before the next look at all objects.
+#[tokio::test(start_paused = true)]
+async fn a_schema_is_told_of_its_level_at_once() {
+    let objects = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
+    let fairness = Fairness::new(600, Duration::from_secs(60));
+    let of = |plural: &str| objects.definition(flow_control::GROUP, plural).unwrap();
+    let (schemas, levels) = (of(flow_control::SCHEMAS), of(flow_control::LEVELS_PLURAL));
+    for definition in [&schemas, &levels] {
+        objects.add_event_handler(definition, fairness.clone()).await.unwrap();
+    }
+    let _keeping = tokio::spawn(fairness.keep(objects.clone()));
+    let told = async |status: &str| {
+        for _ in 0..100 {
+            let schema = objects.get(&schemas, "", "team").await.unwrap();
+            if schema["status"]["conditions"][0]["status"] == status {
+                return;
+            }
+            clock::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("it was never told {status}");
+    };
+    let spec = json!({"priorityLevelConfiguration": {"name": "team"}, "matchingPrecedence": 7});
+    objects.create(&schemas, json!({"metadata": {"name": "team"}, "spec": spec})).await.unwrap();
+    told("True").await;
+    let limited = json!({"nominalConcurrencyShares": 1, "limitResponse": {"type": "Reject"}});
+    let spec = json!({"type": "Limited", "limited": limited});
+    objects.create(&levels, json!({"metadata": {"name": "team"}, "spec": spec})).await.unwrap();
+    told("False").await;
 }

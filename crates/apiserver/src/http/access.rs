@@ -24,12 +24,22 @@ impl From<Arc<User>> for Known {
     }
 }
 
+/// Why nobody is known by a request, and the notes for the audit about what it showed.
+#[derive(Debug)]
+pub struct Stranger {
+    pub error: StatusError,
+    pub notes: Vec<Note>,
+}
+
+impl From<StatusError> for Stranger {
+    fn from(error: StatusError) -> Self {
+        Stranger { error, notes: Vec::new() }
+    }
+}
+
 /// Finds out who asks.
 pub trait Authenticator: Send + Sync {
     /// `Ok(None)` when the request carries nothing that this authenticator understands; the chain then answers 401.
     /// An authenticator that admits anonymous callers returns `system:anonymous` itself.
-    fn authenticate<'a>(
-        &'a self,
-        request: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Known>, StatusError>>;
+    fn authenticate<'a>(&'a self, request: &'a http::request::Parts) -> BoxFuture<'a, Result<Option<Known>, Stranger>>;
 }

@@ -170,13 +170,14 @@ async fn authenticated(
         None => {
             let (metrics, began) = (&router.state.metrics, Instant::now());
             let known = router.state.places.authenticate(&*router.authenticator, &mut parts).await;
-            metrics.access.identified(&metrics.all, known.as_ref().map(|known| &*known.user), began.elapsed());
+            let user = known.as_ref().map(|known| &*known.user).map_err(|stranger| &stranger.error);
+            metrics.access.identified(&metrics.all, user, began.elapsed());
             match (known, auditor) {
-                (Err(error), Some(auditor)) if error.code == 401 => {
-                    auditor.unauthenticated(&parts, &info, &found.begun, &error).await;
-                    return Err(error);
+                (Err(stranger), Some(auditor)) if stranger.error.code == 401 => {
+                    auditor.unauthenticated(&parts, &info, &found.begun, &stranger).await;
+                    return Err(stranger.error);
                 }
-                (known, _) => known?,
+                (known, _) => known.map_err(|stranger| stranger.error)?,
             }
         }
     };

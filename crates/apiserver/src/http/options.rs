@@ -256,7 +256,8 @@ pub struct ListOptions {
     /// `None` when it is not given; `Some(0)` is "any".
     pub resource_version: Option<Revision>,
     pub version_match: Option<Match>,
-    pub timeout_seconds: Option<u64>,
+    /// A watch with a negative one ends at once.
+    pub timeout_seconds: Option<i64>,
     pub bookmarks: bool,
     pub send_initial_events: Option<bool>,
     /// `includeObject` of a Table.
@@ -339,7 +340,7 @@ impl ListOptions {
                         }
                     }
                 }
-                "timeoutSeconds" => options.timeout_seconds = Some(number::<u64>(&value)?).filter(|t| *t > 0),
+                "timeoutSeconds" => options.timeout_seconds = Some(number(&value)?).filter(|t| *t != 0),
                 "allowWatchBookmarks" => options.bookmarks = is_true(&value),
                 "sendInitialEvents" => options.send_initial_events = Some(is_true(&value)),
                 "includeObject" => options.include_object = value,

@@ -23,7 +23,7 @@ use listener::{Answering, Peer, Place, Places};
 use crate::{
     auth::{User, user},
     http::{
-        access::{Authenticator, Known},
+        access::{Authenticator, Known, Stranger},
         body::Body,
         request::Info,
     },
@@ -155,7 +155,7 @@ impl Levels {
         &self,
         authenticator: &dyn Authenticator,
         parts: &mut Parts,
-    ) -> Result<Known, StatusError> {
+    ) -> Result<Known, Stranger> {
         let address = parts.extensions.get::<Peer>().map(|peer| peer.address.ip());
         let mut asking = authenticator.authenticate(parts);
         let known = match futures::poll!(&mut asking) {

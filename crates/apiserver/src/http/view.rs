@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use api::{
     Value,
-    codec::{self, encode, protobuf},
+    codec::{self, decode::Gvk, encode, protobuf},
     kind::Definition,
     schema::{self, Type},
     status::StatusError,
@@ -25,6 +25,10 @@ use crate::{
     },
     storage::object,
 };
+
+/// The names of the two forms of metadata alone.
+const METADATA: &str = "PartialObjectMetadata";
+const METADATA_LIST: &str = "PartialObjectMetadataList";
 
 /// The object that comes with each row of a Table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -72,21 +76,63 @@ impl View {
         include: &str,
         of: Option<&Definition>,
     ) -> Result<View, StatusError> {
+        Self::choose(known, headers, include, of).map(|(view, _)| view)
+    }
+
+    /// The view of one object. Its metadata are no list.
+    pub fn negotiate_one(
+        known: &[Encoding],
+        headers: &HeaderMap,
+        include: &str,
+        of: &Definition,
+    ) -> Result<View, StatusError> {
+        match Self::choose(known, headers, include, Some(of))? {
+            (_, Some(METADATA_LIST)) => Err(StatusError::not_acceptable(format!(
+                "you requested {METADATA_LIST}, but the requested object is not a list ({})",
+                go_type(of, &of.kind)
+            ))),
+            (view, _) => Ok(view),
+        }
+    }
+
+    /// The view of a list. Its metadata are no object.
+    pub fn negotiate_list(
+        known: &[Encoding],
+        headers: &HeaderMap,
+        include: &str,
+        of: &Definition,
+    ) -> Result<View, StatusError> {
+        match Self::choose(known, headers, include, Some(of))? {
+            (_, Some(METADATA)) => Err(StatusError::not_acceptable(format!(
+                "you requested {METADATA}, but the requested object is a list ({})",
+                go_type(of, &of.list_kind)
+            ))),
+            (view, _) => Ok(view),
+        }
+    }
+
+    /// The view that is asked for, with the name of its form where that is one of metadata.
+    fn choose(
+        known: &[Encoding],
+        headers: &HeaderMap,
+        include: &str,
+        of: Option<&Definition>,
+    ) -> Result<(View, Option<&'static str>), StatusError> {
         if accept::is_usual(headers) {
-            return Ok(View::OBJECT);
+            return Ok((View::OBJECT, None));
         }
         let clauses = accept::clauses(headers);
         let read = |clause: &Clause<'_>| {
             let taken = known.iter().filter(|encoding| clause.takes(encoding.media_type()));
             taken.copied().find_map(|encoding| Self::read(encoding, clause, include, of))
         };
-        let view = clauses.iter().find_map(read).ok_or_else(|| not_acceptable(known, false))?;
+        let (view, named) = clauses.iter().find_map(read).ok_or_else(|| not_acceptable(known, false))?;
         if matches!(view.form, Form::Table(_)) && Include::parse(include).is_none() {
             let known = "must be 'Metadata', 'Object', 'None', or empty";
             let error = FieldError::invalid(&Path::new("includeObject"), include, known);
             return Err(StatusError::bad_request(format!("Unable to convert to Table as requested: {error}")));
         }
-        Ok(view)
+        Ok((view, named))
     }
 
     /// The view that the `Accept` header of a watch asks for: only some encodings can be streamed.
@@ -96,12 +142,18 @@ impl View {
         include: &str,
         of: &Definition,
     ) -> Result<View, StatusError> {
-        let view = Self::negotiate(known, headers, include, Some(of))?;
+        let view = Self::negotiate_one(known, headers, include, of)?;
         if view.encoding.is_streamed() { Ok(view) } else { Err(not_acceptable(known, true)) }
     }
 
-    /// The view that a clause asks for in one of its encodings, if there is such a view.
-    fn read(encoding: Encoding, clause: &Clause<'_>, include: &str, of: Option<&Definition>) -> Option<View> {
+    /// The view that a clause asks for in one of its encodings, if there is such a view; see [`View::choose`].
+    fn read(
+        encoding: Encoding,
+        clause: &Clause<'_>,
+        include: &str,
+        of: Option<&Definition>,
+    ) -> Option<(View, Option<&'static str>)> {
+        let mut named = None;
         let (mut kind, mut version, mut group) = (None, None, None);
         for (name, value) in clause.parameters() {
             match name {
@@ -118,18 +170,26 @@ impl View {
             (None, None, None, of) => {
                 // Objects of custom kinds have no messages.
                 let has = |d: &Definition| !d.is_custom() && protobuf::has(&d.schema);
-                return of.is_none_or(|d| !binary || has(d)).then_some(View { encoding, ..View::OBJECT });
+                return of.is_none_or(|d| !binary || has(d)).then_some((View { encoding, ..View::OBJECT }, None));
             }
             (Some("meta.k8s.io"), Some("v1" | "v1beta1"), Some(kind), Some(_)) => match kind {
                 "Table" if !binary => Form::Table(Include::parse(include).unwrap_or_default()),
-                "PartialObjectMetadata" | "PartialObjectMetadataList" => Form::Metadata,
-                _ => return None,
+                _ => {
+                    named = Some(*[METADATA, METADATA_LIST].iter().find(|known| **known == kind)?);
+                    Form::Metadata
+                }
             },
             (Some("apidiscovery.k8s.io"), Some("v2" | "v2beta1"), Some("APIGroupDiscoveryList"), None) => Form::Object,
             _ => return None,
         };
-        Some(View { form, meta_version: if version == Some("v1beta1") { "v1beta1" } else { "v1" }, encoding })
+        Some((View { form, meta_version: if version == Some("v1beta1") { "v1beta1" } else { "v1" }, encoding }, named))
     }
+}
+
+/// The type that upstream's server has for a kind, or its list.
+fn go_type(of: &Definition, kind: &str) -> String {
+    let gvk = Gvk { group: &of.group, version: &of.version, kind: &of.kind };
+    gvk.internal_type(kind, of.is_custom())
 }
 
 /// Appends one stored object in this view. In a Table's list this is a row, outside a list a whole Table.
@@ -173,7 +233,8 @@ fn write_at(
         Form::Object => {
             let mut value = object::value(bytes, revision);
             object::convert(definition, &mut value, *modified);
-            out.extend_from_slice(&object::encode_served(definition, &value));
+            let text = object::encode_in_version(definition, &value);
+            object::write(out, &text, revision, is_bare(definition, item));
         }
         Form::Metadata => {
             let version = view.meta_version;

@@ -6,9 +6,10 @@ use std::{collections::HashMap, sync::Arc};
 use api::{
     Value,
     kind::{Definition, KindTable},
+    rules::url::query_pairs,
 };
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use json::json;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha512};
@@ -16,7 +17,11 @@ use sha2::{Digest, Sha512};
 use crate::{
     aggregator::{Aggregator, openapi::merge},
     call::Call,
-    http::{body::Body, body::Response, respond},
+    http::{
+        body::{Body, Response},
+        encoding::accept::{self, Clause},
+        respond,
+    },
 };
 
 /// Documents that were asked for.
@@ -84,6 +89,21 @@ fn v3_index(aggregator: &Aggregator, served: &[Arc<Definition>]) -> Value {
     index
 }
 
+/// The forms of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Protobuf,
+}
+
+/// The form that a client likes best of those that a document has.
+fn chosen(headers: &HeaderMap, protobuf: &[&str]) -> Option<Form> {
+    let known = std::iter::once(&"application/json").chain(protobuf);
+    let form = |media: &str| if media == "application/json" { Form::Json } else { Form::Protobuf };
+    let taken = |clause: &Clause<'_>| known.clone().find(|media| clause.takes(media)).map(|media| form(media));
+    accept::clauses(headers).iter().find_map(taken)
+}
+
 /// Answers `/openapi/v2`, `/openapi/v3` and the documents below it.
 pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
     let path = call.info.path.trim_matches('/');
@@ -94,14 +114,20 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
         table.all().iter().filter(|d| registrations.find(&d.group, &d.version).is_none()).cloned().collect();
     let all = &all[..];
     let table = (&table, aggregator.generation());
-    let accept = call.header(header::ACCEPT);
-    let ((bytes, etag), media) = match path {
-        "openapi/v2" if accept.contains(api::openapi::V2_PROTOBUF_ACCEPTED) => {
-            let make = || Some(api::openapi::v2_protobuf(&v2(aggregator, all)));
-            (documents.get(table, "v2 protobuf", make)?, api::openapi::V2_PROTOBUF_RETURNED)
+    let (protobuf, returned) = match path {
+        "openapi/v2" => (api::openapi::V2_PROTOBUF, api::openapi::V2_PROTOBUF_RETURNED),
+        _ => (api::openapi::V3_PROTOBUF, api::openapi::V3_PROTOBUF_RETURNED),
+    };
+    // The index is in JSON, whatever is asked for.
+    let form = if path == "openapi/v3" { Some(Form::Json) } else { chosen(&call.headers, &protobuf) };
+    let Some(form) = form else { return Some(empty(StatusCode::NOT_ACCEPTABLE)) };
+    let mut place = None;
+    let (bytes, etag) = match path {
+        "openapi/v2" if form == Form::Protobuf => {
+            documents.get(table, "v2 protobuf", || Some(api::openapi::v2_protobuf(&v2(aggregator, all))))?
         }
-        "openapi/v2" => (documents.get(table, "v2", || Some(text(&v2(aggregator, all))))?, "application/json"),
-        "openapi/v3" => (documents.get(table, "v3", || Some(text(&v3_index(aggregator, all))))?, "application/json"),
+        "openapi/v2" => documents.get(table, "v2", || Some(text(&v2(aggregator, all))))?,
+        "openapi/v3" => documents.get(table, "v3", || Some(text(&v3_index(aggregator, all))))?,
         other => {
             let rest: Vec<&str> = other.strip_prefix("openapi/v3/")?.split('/').collect();
             let (group, version) = match rest.as_slice() {
@@ -109,24 +135,54 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
                 ["apis", group, version] => (*group, *version),
                 _ => return None,
             };
-            let make = || api::openapi::v3(all, group, version).map(|document| text(&document));
-            (documents.get(table, other, make)?, "application/json")
+            if hash(&call.query).is_some() {
+                place = Some(api::openapi::v3_place(all, group, version)?);
+            }
+            let document = || api::openapi::v3(all, group, version);
+            match form {
+                Form::Json => documents.get(table, other, || document().map(|document| text(&document)))?,
+                Form::Protobuf => documents
+                    .get(table, &format!("{other} protobuf"), || document().map(|d| api::openapi::v3_protobuf(&d)))?,
+            }
         }
     };
-    let known = call.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
-    let mut response = if known { Response::new(Body::empty()) } else { respond::json(StatusCode::OK, bytes) };
-    if known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    // A hash that was right once leads to the document as it is now.
+    let old = place
+        .as_deref()
+        .filter(|place| hash(place.split_once('?').map_or("", |(_, query)| query)) != hash(&call.query));
+    if let Some(place) = old.and_then(|place| HeaderValue::from_str(place).ok()) {
+        let mut moved = empty(StatusCode::MOVED_PERMANENTLY);
+        moved.headers_mut().insert(header::LOCATION, place);
+        return Some(moved);
     }
+    let known = call.headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
+    let mut response = if known { empty(StatusCode::NOT_MODIFIED) } else { respond::json(StatusCode::OK, bytes) };
     let headers = response.headers_mut();
+    let media = if form == Form::Protobuf { returned } else { "application/json" };
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
     if let Ok(etag) = HeaderValue::from_str(&etag) {
         headers.insert(header::ETAG, etag);
     }
     headers.append(header::VARY, HeaderValue::from_static("Accept"));
     // A document asked for by its hash never changes.
-    if call.query.contains("hash=") {
+    if place.is_some() {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+        let year = clock::Duration::from_secs(365 * 24 * 3600);
+        let later = clock::now().checked_add(year).unwrap_or(clock::Timestamp::MAX);
+        if let Ok(later) = HeaderValue::from_str(&later.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()) {
+            headers.insert(header::EXPIRES, later);
+        }
     }
     Some(response)
+}
+
+fn empty(code: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = code;
+    response
+}
+
+/// The hash of a document that is asked for.
+fn hash(query: &str) -> Option<String> {
+    query_pairs(query).find(|(key, value)| key == "hash" && !value.is_empty()).map(|(_, value)| value)
 }

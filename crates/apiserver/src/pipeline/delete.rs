@@ -243,12 +243,15 @@ fn mark(definition: &Definition, object: &mut Value, grace: i64) {
     let end = clock::Timestamp::from_second(start.saturating_add(grace)).unwrap_or(clock::Timestamp::MAX);
     let generation = meta::generation(object);
     let Some(metadata) = meta::metadata_mut(object) else { return };
+    metadata.insert("deletionTimestamp", Value::from(end.to_string()));
+    if definition.strategy.prepare_delete(object) {
+        return;
+    }
+    let Some(metadata) = meta::metadata_mut(object) else { return };
     if already.is_none() && generation > 0 {
         metadata.insert("generation", Value::from(generation + 1));
     }
-    metadata.insert("deletionTimestamp", Value::from(end.to_string()));
     metadata.insert("deletionGracePeriodSeconds", Value::from(grace));
-    definition.strategy.prepare_delete(object);
 }
 
 fn add_finalizer(object: &mut Value, finalizer: &str) {

@@ -24,7 +24,7 @@ const WARNINGS: usize = 64;
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::delete(request.waypoint_name());
-    let view = request.view()?;
+    let view = request.view_of_list()?;
     let body = request.body().await?;
     let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
     if !body.is_empty() {

@@ -4,12 +4,10 @@
 use std::{io::Write as _, sync::Arc};
 
 use api::{kind::Definition, status::StatusError};
-use base64::Engine as _;
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderValue, header};
 use json::json;
-use serde::{Deserialize, Serialize};
 use spans::Span;
 use store::{Entry, Page, Range, Revision, StoreError};
 
@@ -24,6 +22,7 @@ use crate::{
         view::{self, Form, View},
     },
     storage::{
+        continuation,
         error::{store_error, too_large_version},
         filter::Filter,
         object,
@@ -40,12 +39,7 @@ const SCAN: usize = 1000;
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::list(request.waypoint_name());
     let options = ListOptions::of_list(request.query())?;
-    let view = View::negotiate(
-        request.call.state.encodings,
-        &request.call.headers,
-        &options.include_object,
-        Some(&request.definition),
-    )?;
+    let view = request.view_of_list()?;
     spans::event("About to List from storage");
     let found = request.find(&options).await?;
     spans::event_with("Listing from storage done", || [("count", found.entries.len().into())]);
@@ -71,45 +65,6 @@ pub(super) struct Found {
     remaining: Option<usize>,
 }
 
-/// `continue`: where the next page begins, and the revision that all pages are of.
-#[derive(Serialize, Deserialize)]
-struct Token {
-    v: String,
-    rv: i64,
-    start: String,
-}
-
-/// In place of a revision: whatever is the newest.
-const NEWEST: i64 = -1;
-
-fn encode_token(revision: i64, start: &str) -> String {
-    let token = Token { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: start.to_owned() };
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
-}
-
-fn decode_token(text: &str) -> Result<Token, StatusError> {
-    let engine = base64::engine::general_purpose::URL_SAFE_NO_PAD;
-    let broken =
-        |why: String| StatusError::bad_request(format!("invalid continue token: continue key is not valid{why}"));
-    let bytes = engine.decode(text.trim_end_matches('=')).map_err(|e| broken(format!(": {e}")))?;
-    let token: Token = serde_json::from_slice(&bytes).map_err(|e| broken(format!(": {e}")))?;
-    let version = "(version meta.k8s.io/v1)";
-    match token {
-        _ if token.v != "meta.k8s.io/v1" => {
-            Err(broken(format!(": server does not recognize this encoded version {}", token.v)))
-        }
-        _ if token.rv == 0 => Err(broken(format!(": incorrect encoded start resourceVersion {version}"))),
-        _ if token.start.is_empty() => Err(broken(format!(": encoded start key empty {version}"))),
-        _ if !is_clean(&token.start) => Err(broken(format!(": {}", token.start))),
-        token => Ok(token),
-    }
-}
-
-/// Whether a key of a token names its place and no other: no part of it is empty, and none leads back.
-fn is_clean(start: &str) -> bool {
-    start.strip_prefix('/').unwrap_or(start).split('/').all(|part| !matches!(part, "" | "." | ".."))
-}
-
 impl Request {
     /// Reads what the options select.
     pub(super) async fn find(&self, options: &ListOptions) -> Result<Found, StatusError> {
@@ -126,13 +81,13 @@ impl Request {
         if options.continue_token.is_empty() {
             range.revision = self.revision(options).await?;
         } else {
-            let token = decode_token(&options.continue_token)?;
+            let token = continuation::decode(&options.continue_token)?;
             if options.resource_version.is_some_and(|r| r > 0) {
                 return Err(StatusError::bad_request("specifying resource version is not allowed when using continue"));
             }
             range.start = format!("{prefix}{}", token.start.strip_prefix('/').unwrap_or(&token.start));
             // Less than nothing is the newest: so goes on who was told that the pages before expired.
-            range.revision = u64::try_from(token.rv).ok();
+            range.revision = u64::try_from(token.revision).ok();
         }
         spans::within(span(&prefix, options), || self.read(range, &prefix, &filter, options)).await
     }
@@ -213,7 +168,7 @@ impl Request {
                 return Ok(Found {
                     entries,
                     revision: page.revision,
-                    continue_token: Some(encode_token(page.revision as i64, &start)),
+                    continue_token: Some(continuation::encode(page.revision as i64, &start)),
                     remaining: everything.then_some(left),
                 });
             }
@@ -241,7 +196,10 @@ fn expired_page(start: &str) -> StatusError {
                    the results. Continuing with the provided token results in an inconsistent list - objects that were \
                    created, modified, or deleted between the time the first chunk was returned and now may show up in the \
                    list.";
-    StatusError { continue_token: Some(encode_token(NEWEST, start).into()), ..StatusError::expired(message) }
+    StatusError {
+        continue_token: Some(continuation::encode(continuation::NEWEST, start).into()),
+        ..StatusError::expired(message)
+    }
 }
 
 /// How a list is handed to who sends it.
@@ -409,28 +367,5 @@ impl<L: List> Iterator for Compressed<L> {
 impl Found {
     pub(super) fn whole(entries: Vec<Entry>, revision: Revision) -> Self {
         Found { entries, revision, continue_token: None, remaining: None }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_come_back() {
-        let token = decode_token(&encode_token(12, "default/a\0")).unwrap();
-        assert_eq!((token.rv, token.start.as_str()), (12, "default/a\0"));
-        let refused = |text: &str, why: &str| {
-            let error = decode_token(text).err().expect("refused");
-            assert_eq!(error.code, 400);
-            assert!(error.message.starts_with("invalid continue token: continue key is not valid"), "{error}");
-            assert!(error.message.contains(why), "{error}");
-        };
-        refused("%%", "");
-        refused(&encode_token(0, "default/a\0"), "incorrect encoded start resourceVersion");
-        refused(&encode_token(12, ""), "encoded start key empty");
-        for beyond in ["../secrets/a", "a/../../b", "./a", "a//b", "/", "a/"] {
-            refused(&encode_token(12, beyond), beyond);
-        }
     }
 }

@@ -52,7 +52,12 @@ impl Request {
 
     pub fn view(&self) -> Result<View, StatusError> {
         let include = options::include_object(self.query());
-        View::negotiate(self.call.state.encodings, &self.call.headers, &include, Some(&self.definition))
+        View::negotiate_one(self.call.state.encodings, &self.call.headers, &include, &self.definition)
+    }
+
+    pub fn view_of_list(&self) -> Result<View, StatusError> {
+        let include = options::include_object(self.query());
+        View::negotiate_list(self.call.state.encodings, &self.call.headers, &include, &self.definition)
     }
 
     pub async fn body(&mut self) -> Result<Bytes, StatusError> {

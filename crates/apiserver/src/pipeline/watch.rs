@@ -129,7 +129,7 @@ impl Request {
         }
         let limit = state.limits.watch_timeout;
         let timeout = match options.timeout_seconds {
-            Some(seconds) => Duration::from_secs(seconds),
+            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
             None => limit + Duration::from_millis(clock::random_range(0..limit.as_millis().max(1) as u64)),
         };
         let deadline = Instant::now() + timeout;

@@ -50,8 +50,10 @@ impl<R: Reader> Special for Read<R> {
 async fn answer<R: Reader>(call: &Call, reader: &R) -> Result<Response, StatusError> {
     let definition = call.info.definition.clone().ok_or_else(StatusError::no_route)?;
     let options = ListOptions::of_list(&call.query)?;
-    let view = View::negotiate(call.state.encodings, &call.headers, &options.include_object, Some(&definition))?;
-    let answer = if call.info.verb == "list" {
+    let listed = call.info.verb == "list";
+    let negotiate = if listed { View::negotiate_list } else { View::negotiate_one };
+    let view = negotiate(call.state.encodings, &call.headers, &options.include_object, &definition)?;
+    let answer = if listed {
         let filter = Filter::parse(&definition, &call.info.label_selector, &call.info.field_selector)?;
         let all = reader.list(call, &filter).await?.into_iter();
         view::list(&definition, view, all.filter(|one| filter.matches(&definition, one)).collect())

@@ -10,7 +10,7 @@ use api::validation::field::{FieldError, Path};
 use json::{Map, json};
 
 use super::object::{admitted, body, created, same_namespace, text};
-use crate::auth::authn::{Authentication, UNKNOWN_TOKEN};
+use crate::auth::authn::{Authentication, UNKNOWN_TOKEN, token::Refusal};
 use crate::auth::{Attributes, Selected, User, Verdict};
 use crate::{call::Call, http::body::Response};
 
@@ -49,7 +49,10 @@ pub async fn token(mut call: Call, authentication: Arc<Authentication>) -> Resul
             json!({"authenticated": true, "user": user.info(), "audiences": identity.audiences})
         }
         Ok(None) => json!({"user": {}, "error": UNKNOWN_TOKEN}),
-        Err(why) => json!({"user": {}, "error": why}),
+        Err(Refusal { why, notes }) => {
+            notes.into_iter().for_each(|(key, text)| call.trail.annotate(key, text));
+            json!({"user": {}, "error": why})
+        }
     };
     Ok(created(&review))
 }

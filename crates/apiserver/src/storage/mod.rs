@@ -2,6 +2,7 @@
 //! write them. Requests are not known here.
 
 pub mod commit;
+pub mod continuation;
 pub mod conversion;
 pub mod error;
 pub mod filter;

@@ -310,10 +310,34 @@ async fn configurations_are_shown_to_who_may_read_everything() {
 #[tokio::test(start_paused = true)]
 async fn the_start_is_told_step_by_step() {
     let talk = Talk::start().await;
-    for step in ["rbac/bootstrap-roles", "crd-informer-synced", "apiservice-registration-controller"] {
-        let asked = format!("GET /readyz/poststarthook/{step}");
-        assert_eq!(talk.say("+root", &asked, json!(null)).await.0, 200, "{step}");
+    // The checks that upstream's e2e test of the pages asks for.
+    for check in [
+        "ping",
+        "log",
+        "etcd",
+        "poststarthook/start-apiserver-admission-initializer",
+        "poststarthook/generic-apiserver-start-informers",
+        "poststarthook/start-apiextensions-informers",
+        "poststarthook/start-apiextensions-controllers",
+        "poststarthook/crd-informer-synced",
+        "poststarthook/bootstrap-controller",
+        "poststarthook/rbac/bootstrap-roles",
+        "poststarthook/scheduling/bootstrap-system-priority-classes",
+        "poststarthook/start-cluster-authentication-info-controller",
+        "poststarthook/start-kube-aggregator-informers",
+        "poststarthook/apiservice-registration-controller",
+        "poststarthook/apiservice-status-local-available-controller",
+        "poststarthook/apiservice-status-remote-available-controller",
+        "poststarthook/kube-apiserver-autoregistration",
+        "autoregister-completion",
+        "poststarthook/apiservice-openapi-controller",
+    ] {
+        for page in ["healthz", "livez", "readyz"] {
+            let asked = format!("GET /{page}/{check}");
+            assert_eq!(talk.say("+root", &asked, json!(null)).await.0, 200, "{page} {check}");
+        }
     }
+    assert_eq!(talk.say("+root", "GET /readyz/informer-sync", json!(null)).await.0, 200);
     assert_eq!(talk.say("+root", "GET /readyz/etcd-readiness", json!(null)).await.0, 200);
     assert_eq!(talk.say("+root", "GET /readyz", json!(null)).await.0, 200);
 }

@@ -17,7 +17,7 @@ use crate::{
     auth::AlwaysAllow,
     custom,
     http::{
-        access::{Authenticator, Known},
+        access::{Authenticator, Known, Stranger},
         body::{Body, BoxError},
         encoding::Encoding,
     },
@@ -31,7 +31,7 @@ use crate::{
 struct Nobody;
 
 impl Authenticator for Nobody {
-    fn authenticate<'a>(&'a self, _: &'a http::request::Parts) -> BoxFuture<'a, Result<Option<Known>, StatusError>> {
+    fn authenticate<'a>(&'a self, _: &'a http::request::Parts) -> BoxFuture<'a, Result<Option<Known>, Stranger>> {
         Box::pin(async { Ok(None) })
     }
 }

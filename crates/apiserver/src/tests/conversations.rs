@@ -280,6 +280,9 @@ async fn namespaces_wait_for_their_finalizers() {
     assert_eq!(c.say("POST /api/v1/namespaces", r#"{"metadata":{"name":"n"}}"#).await.at("/status/phase"), "Active");
     let ending = c.say("DELETE /api/v1/namespaces/n", "").await;
     assert_eq!((ending.code, ending.at("/status/phase")), (200, json!("Terminating")));
+    let times =
+        ["deletionTimestamp", "deletionGracePeriodSeconds"].map(|field| ending.at(&format!("/metadata/{field}")));
+    assert!(times[0].is_string() && times[1].is_null(), "a namespace has no grace period: {}", ending.text);
     let mut object = ending.json();
     object["spec"]["finalizers"] = json!([]);
     let done = c.say("PUT /api/v1/namespaces/n/finalize", &object.to_string()).await;
@@ -425,6 +428,21 @@ async fn views_are_negotiated() {
         (metadata.at("/kind"), metadata.at("/metadata/name"), metadata.at("/spec")),
         (json!("PartialObjectMetadata"), json!("x"), Value::Null)
     );
+    let (one, list) = ("PartialObjectMetadata", "PartialObjectMetadataList");
+    let is_list = |kind: &str| format!("you requested {one}, but the requested object is a list ({kind})");
+    let is_none = |kind: &str| format!("you requested {list}, but the requested object is not a list ({kind})");
+    for (request, form, expected) in [
+        (format!("GET {PODS}"), one, is_list("*core.PodList")),
+        (format!("DELETE {PODS}?labelSelector=a%3Db"), one, is_list("*core.PodList")),
+        (format!("GET {PODS}/x"), list, is_none("*core.Pod")),
+        (format!("GET {PODS}?watch=1"), list, is_none("*core.Pod")),
+        ("GET /apis/apps/v1/replicasets".to_owned(), one, is_list("*apps.ReplicaSetList")),
+        ("GET /apis/events.k8s.io/v1/events".to_owned(), one, is_list("*core.EventList")),
+    ] {
+        let asked = format!("{request}\naccept: application/json;as={form};v=v1;g=meta.k8s.io");
+        let refused = c.say(&asked, "").await;
+        assert_eq!((refused.code, refused.message()), (406, expected), "{request}");
+    }
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: from-yaml\n";
     assert_eq!(c.say(&format!("POST {MAPS}\ncontent-type: application/yaml"), yaml).await.code, 201);
     assert_eq!(c.say(&format!("POST {MAPS}\ncontent-type: application/cbor"), "x").await.code, 415);
@@ -499,6 +517,34 @@ async fn discovery_and_pages() {
     assert_eq!(c.say("GET /readyz", "").await.text, "ok");
     assert!(c.say("GET /metrics", "").await.text.contains("apiserver_request_total{code=\"200\""));
     assert_eq!(c.say("GET /openapi/v3/api/v1", "").await.at("/openapi"), "3.0.0");
+    let places = c.say("GET /openapi/v3", "").await.json();
+    let place = places["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let whole = c.say(&format!("GET {place}"), "").await;
+    assert_eq!((whole.code, &whole.headers["cache-control"]), (200, &"public, immutable".parse().unwrap()));
+    assert_eq!(whole.headers["expires"], "Wed, 13 Nov 2024 22:13:20 GMT");
+    let moved = c.say("GET /openapi/v3/apis/apps/v1?hash=OLD", "").await;
+    assert_eq!((moved.code, moved.headers["location"].to_str().unwrap()), (301, place.as_str()));
+    assert!(!moved.headers["cache-control"].to_str().unwrap().contains("immutable"));
+    let binary = "application/com.github.proto-openapi.spec.v2";
+    for (path, accept, code, media_type) in [
+        ("/openapi/v2", "application/json", 200, "application/json"),
+        ("/openapi/v2", "application/*;q=0.1, text/html", 200, "application/json"),
+        ("/openapi/v2", &format!("{binary}@v1.0+protobuf"), 200, &*format!("{binary}.v1.0+protobuf")),
+        ("/openapi/v2", &format!("{binary}.v1.0+protobuf"), 200, &format!("{binary}.v1.0+protobuf")),
+        ("/openapi/v2", "application/xml", 406, ""),
+        ("/openapi/v3/api/v1", "text/html", 406, ""),
+        ("/openapi/v3", "text/html", 200, "application/json"),
+        (
+            "/openapi/v3/api/v1",
+            &format!("{}@v1.0+protobuf", binary.replace("v2", "v3")),
+            200,
+            &format!("{}.v1.0+protobuf", binary.replace("v2", "v3")),
+        ),
+    ] {
+        let page = c.say(&format!("GET {path}\naccept: {accept}"), "").await;
+        let found = page.headers.get("content-type").map_or("", |value| value.to_str().unwrap());
+        assert_eq!((page.code, found), (code, media_type), "{path} {accept}");
+    }
     let nowhere = c.say("GET /nowhere", "").await;
     assert_eq!((nowhere.code, nowhere.text.as_str()), (404, "404 page not found\n"));
     let unknown = c.say("GET /api/v1/foos", "").await;

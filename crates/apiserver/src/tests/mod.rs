@@ -18,6 +18,7 @@ mod custom;
 mod encodings;
 mod exchanges;
 mod extension;
+mod field_validation;
 mod generated;
 pub mod hook;
 pub mod idp;

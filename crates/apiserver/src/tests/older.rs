@@ -102,6 +102,20 @@ async fn versions_of_one_shape_differ_by_their_names() {
                       storage.k8s.io/v1 VolumeAttributesClass\"";
     assert!(warnings.contains(&deprecated), "{warnings:?}");
     assert_eq!(c.say(&format!("GET {}/v", path("v1")), "").await.at("/apiVersion"), "storage.k8s.io/v1");
+    for version in ["v1", "v1beta1"] {
+        let list = c.say(&format!("GET {}", path(version)), "").await;
+        let item = ["name", "kind", "apiVersion"].map(|field| match field {
+            "name" => list.at("/items/0/metadata/name"),
+            other => list.at(&format!("/items/0/{other}")),
+        });
+        assert_eq!(
+            item,
+            [json!("v"), json!(null), json!(null)],
+            "items of lists have no kind of their own: {}",
+            list.text
+        );
+        assert!(list.at("/items/0/metadata/resourceVersion").is_string());
+    }
     let table = "accept: application/json;as=Table;g=meta.k8s.io;v=v1";
     let rows = c.say(&format!("GET {}\n{table}", path("v1beta1")), "").await;
     assert_eq!(rows.at("/rows/0/cells/1"), "d");

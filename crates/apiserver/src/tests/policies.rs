@@ -420,3 +420,29 @@ async fn rules_ask_for_the_rights_of_the_user_and_of_others() {
         scene.clear(Validating).await;
     }
 }
+
+/// A policy about everything does not lock out who asks what others may do.
+#[tokio::test]
+async fn questions_about_users_are_asked_whatever_policies_say() {
+    let scene = Scene::start().await;
+    let everything = json!({"resourceRules": rule("*", "*", "*")});
+    let never = json!({"matchConstraints": everything, "validations": [{"expression": "false"}]});
+    scene.policy(Sort::Validating, "never", never).await;
+    scene.bind(Sort::Validating, "never", "never", json!({})).await;
+    let (access, namespaced) = (json!({"verb": "get", "resource": "pods"}), json!({"namespace": "default"}));
+    for (path, spec) in [
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews", json!({})),
+        ("/apis/authentication.k8s.io/v1/tokenreviews", json!({"token": "x"})),
+        ("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", namespaced.clone()),
+        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json!({"resourceAttributes": access})),
+        ("/apis/authorization.k8s.io/v1/subjectaccessreviews", json!({"user": "x", "resourceAttributes": access})),
+        (
+            "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews",
+            json!({"user": "x", "resourceAttributes": with(access.clone(), &namespaced)}),
+        ),
+    ] {
+        scene.ok(&format!("POST {path}"), json!({"spec": spec})).await;
+    }
+    let refused = scene.namespace("+root", "other").await;
+    assert!(refused.contains("ValidatingAdmissionPolicy 'never' with binding 'never' denied request"), "{refused}");
+}

@@ -69,6 +69,6 @@ fn jwt() {
         let outcome = runtime.block_on(tokens.check(token, &audiences));
         let is_good = matches!(outcome, Ok(Some(_)));
         assert_eq!(is_good, token == good, "{outcome:?}");
-        outcome.map_or_else(|why| why, |identity| format!("{:?}", identity.is_some()))
+        outcome.map_or_else(|refusal| refusal.why, |identity| format!("{:?}", identity.is_some()))
     });
 }

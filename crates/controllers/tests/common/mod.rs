@@ -8,7 +8,7 @@ use apiserver::{
     Server, User,
     admission::attributes::{Admission, Attributes},
     auth::{AlwaysAllow, user::GROUP_MASTERS},
-    http::access::{Authenticator, Known},
+    http::access::{Authenticator, Known, Stranger},
     router::Router,
     special,
     state::{Limits, State},
@@ -23,10 +23,7 @@ use store::embedded::Embedded;
 struct Nobody;
 
 impl Authenticator for Nobody {
-    fn authenticate<'a>(
-        &'a self,
-        _: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Known>, api::status::StatusError>> {
+    fn authenticate<'a>(&'a self, _: &'a http::request::Parts) -> BoxFuture<'a, Result<Option<Known>, Stranger>> {
         async { Ok(None) }.boxed()
     }
 }

@@ -10,20 +10,13 @@ use api::rules::metrics_text::escaped;
 use clock::{Duration, Instant};
 use parking_lot::Mutex;
 
-use crate::kms::Failure;
+use crate::{kms::Failure, way::Way};
 
 /// Upper bounds of the histogram of calls, in seconds: 0.0001, doubled nineteen times.
 const BUCKETS: usize = 20;
 const FIRST_BOUND: f64 = 0.0001;
 /// The number of a plugin's keys that have series; a plugin that changes its key at each question makes no more.
 const KEYS: usize = 100;
-
-/// Whether values are written or read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    ToStorage,
-    FromStorage,
-}
 
 /// How often a key was used, and when the last time.
 #[derive(Default)]
@@ -120,10 +113,10 @@ impl Figures {
         let provider = format!("provider_name=\"{}\"", escaped(provider));
         for (hash, key) in self.keys.lock().iter() {
             for (way, used) in [("from_storage", &key.read), ("to_storage", &key.written)] {
-                let labels = format!("transformation_type=\"{way}\",{provider},key_id_hash=\"{hash}\"");
+                let labels = format!("transformation_type=\"{way}\",{provider},{}", out.key(hash));
                 out.used(Metric::KeyTotal, Metric::KeySecond, &labels, used);
             }
-            out.second(Metric::StatusSecond, &format!("{provider},key_id_hash=\"{hash}\""), &key.status);
+            out.second(Metric::StatusSecond, &format!("{provider},{}", out.key(hash)), &key.status);
         }
         for (error, count) in self.invalid_ids.lock().iter() {
             out.line(Metric::InvalidIds, "", &format!("{provider},error=\"{error}\""), count);
@@ -169,13 +162,26 @@ const METRICS: [(&str, &str, &str); 6] = [
 ];
 
 /// The lines of all plugins, those of one metric together.
-#[derive(Default)]
-pub struct Text([String; METRICS.len()]);
+pub struct Text {
+    lines: [String; METRICS.len()],
+    /// The hash of this server's identity.
+    server: String,
+}
 
 impl Text {
+    pub fn of(server: &str) -> Self {
+        Text { lines: Default::default(), server: server.to_owned() }
+    }
+
+    /// The labels of a key, as this server knows it.
+    fn key(&self, hash: &str) -> String {
+        format!("key_id_hash=\"{hash}\",apiserver_id_hash=\"{}\"", self.server)
+    }
+
     fn line(&mut self, metric: Metric, suffix: &str, labels: &str, value: impl std::fmt::Display) {
         let (name, ..) = METRICS[metric as usize];
-        let _ = writeln!(self.0[metric as usize], "apiserver_envelope_encryption_{name}{suffix}{{{labels}}} {value}");
+        let _ =
+            writeln!(self.lines[metric as usize], "apiserver_envelope_encryption_{name}{suffix}{{{labels}}} {value}");
     }
 
     fn used(&mut self, total: Metric, second: Metric, labels: &str, used: &Used) {
@@ -193,7 +199,7 @@ impl Text {
 
     /// The page with the head of each metric that has lines.
     pub fn page(&self) -> String {
-        let metrics = METRICS.iter().zip(&self.0).filter(|(_, lines)| !lines.is_empty());
+        let metrics = METRICS.iter().zip(&self.lines).filter(|(_, lines)| !lines.is_empty());
         metrics
             .map(|((name, sort, help), lines)| {
                 format!(

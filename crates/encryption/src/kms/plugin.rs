@@ -16,11 +16,12 @@ use crate::{
     kms::{
         Service, Status,
         envelope::{Envelope, Source, Wrapped, check_key_id},
-        figures::{Figures, Text, Way},
+        figures::{Figures, Text},
         known_keys::KnownKeys,
         seed::Seed,
     },
     opened::Opened,
+    way::Way,
 };
 
 /// The time after the plugin's last good answer for which its seed is written with.
@@ -315,9 +316,9 @@ impl Plugin {
     }
 }
 
-/// The figures of these plugins, as lines of a page.
-pub fn figures(plugins: &[Arc<Plugin>]) -> String {
-    let mut text = Text::default();
+/// The figures of these plugins, as lines of the page of a server with an identity of this hash.
+pub fn figures(plugins: &[Arc<Plugin>], server: &str) -> String {
+    let mut text = Text::of(server);
     plugins.iter().for_each(|plugin| plugin.write_figures(&mut text));
     text.page()
 }

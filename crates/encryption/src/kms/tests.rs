@@ -356,7 +356,7 @@ async fn figures_have_upstreams_names() {
     let bench = Bench::with(PLUGIN).await;
     bench.put("a").await.unwrap();
     bench.get("a").await.unwrap();
-    let page = super::figures(bench.current.get().plugins());
+    let page = super::figures(bench.current.get().plugins(), "sha256:ab");
     let labels = "transformation_type=\"to_storage\",provider_name=\"plugin\",key_id_hash=\"sha256:";
     for expected in [
         &format!("apiserver_envelope_encryption_key_id_hash_total{{{labels}")[..],
@@ -366,7 +366,7 @@ async fn figures_have_upstreams_names() {
     ] {
         assert!(page.contains(expected), "{expected} in {page}");
     }
-    assert_eq!(super::figures(&[]), "");
+    assert_eq!(super::figures(&[], "sha256:ab"), "");
 }
 
 #[test]

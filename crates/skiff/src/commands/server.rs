@@ -200,7 +200,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let cluster = cluster(options, &pki, &clients, address);
     let audit = audit::settings(&options.audit, layout)?;
     let instance = controllers::api_server::identity::name(&address::host_name()?);
-    let about = vec![("service.name", "apiserver".to_owned()), ("service.instance.id", instance)];
+    let about = vec![("service.name", "apiserver".to_owned()), ("service.instance.id", instance.clone())];
     let traces = options.tracing.config()?.map(|config| runtime::traces::begin(&config, about));
     let traces = traces.transpose().map_err(anyhow::Error::msg)?;
     let (tracer, sending) = traces.unzip();
@@ -224,7 +224,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     }
     server.add_metrics({
         let at_rest = at_rest.clone();
-        move || at_rest.figures()
+        move || at_rest.figures(&instance)
     });
     tasks.spawn(at_rest.clone().tend());
     tasks.spawn(at_rest.follow());
@@ -380,7 +380,9 @@ async fn assembled(
     };
     let authority = pki.authority.certificate();
     let tls = pki::client_config_showing(authority, fresh.shown(pki, Pki::kubelet_client)?, &["http/1.1"])?;
-    let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec());
+    let features = options.gates.features()?;
+    let connector = Connector::new(Arc::new(tls), ["InternalIP", "Hostname", "ExternalIP"].map(str::to_owned).to_vec())
+        .selecting_streams(features.enabled(Feature::PodLogsQuerySplitStreams));
     let authorization = options.authorization.settings()?;
     let strangers = options.authentication.anonymous_auth.unwrap_or(true);
     let anonymous = strangers && !authorization.configuration.allows_everything();
@@ -389,7 +391,6 @@ async fn assembled(
             "requests without credentials are not let in, for --authorization-mode=AlwaysAllow lets through what they ask"
         );
     }
-    let features = options.gates.features()?;
     let server = apiserver::assemble(Options {
         store: at_rest.store(features.enabled(Feature::CBORServingAndStorage)),
         cluster: cluster.clone(),

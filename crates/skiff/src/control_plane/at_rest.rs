@@ -15,13 +15,14 @@ use std::{
 
 use anyhow::{Context, bail};
 use api::status::StatusError;
-use apiserver::{router::Rewrite, storage::foreign};
+use apiserver::{auth::metrics::hash, router::Rewrite, storage::foreign};
 use encryption::{
     Current, Encrypted, Table, configuration,
     kms::{self as plugins, Plugin},
     rewrite::{self, Known, Rewritten},
 };
 use futures::future::join_all;
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use store::{Store, StoreError};
 use tokio::sync::Mutex;
@@ -41,33 +42,43 @@ const ILL: Duration = Duration::from_secs(10);
 
 /// How often a changed file was taken or refused, and when the last time.
 #[derive(Default)]
-struct Reloads([(AtomicU64, AtomicI64); 2]);
+struct Reloads {
+    counts: [(AtomicU64, AtomicI64); 2],
+    /// The hash of what is in use.
+    taken: RwLock<String>,
+}
 
 impl Reloads {
     const STATUS: [&str; 2] = ["success", "failure"];
 
     fn count(&self, taken: bool) {
-        let (count, second) = &self.0[usize::from(!taken)];
+        let (count, second) = &self.counts[usize::from(!taken)];
         count.fetch_add(1, Ordering::Relaxed);
         second.store(clock::now().as_second(), Ordering::Relaxed);
     }
 
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut String, server: &str) {
         const NAME: &str = "apiserver_encryption_config_controller_automatic_reload";
-        let happened = || Self::STATUS.iter().zip(&self.0).filter(|(_, (count, _))| count.load(Ordering::Relaxed) > 0);
+        let happened =
+            || Self::STATUS.iter().zip(&self.counts).filter(|(_, (count, _))| count.load(Ordering::Relaxed) > 0);
         if happened().next().is_none() {
             return;
         }
         let _ = writeln!(out, "# HELP {NAME}s_total Changes of the encryption configuration by what came of them.");
         let _ = writeln!(out, "# TYPE {NAME}s_total counter");
         for (status, (count, _)) in happened() {
-            let _ = writeln!(out, "{NAME}s_total{{status=\"{status}\"}} {}", count.load(Ordering::Relaxed));
+            let _ = writeln!(
+                out,
+                "{NAME}s_total{{status=\"{status}\",apiserver_id_hash=\"{server}\"}} {}",
+                count.load(Ordering::Relaxed)
+            );
         }
         let _ = writeln!(out, "# HELP {NAME}_last_timestamp_seconds When the last of these was.");
         let _ = writeln!(out, "# TYPE {NAME}_last_timestamp_seconds gauge");
         for (status, (_, second)) in happened() {
             let second = second.load(Ordering::Relaxed);
-            let _ = writeln!(out, "{NAME}_last_timestamp_seconds{{status=\"{status}\"}} {second}");
+            let labels = format!("status=\"{status}\",apiserver_id_hash=\"{server}\"");
+            let _ = writeln!(out, "{NAME}_last_timestamp_seconds{{{labels}}} {second}");
         }
     }
 }
@@ -115,8 +126,9 @@ impl AtRest {
                 file.display()
             );
         }
+        let reloads = Reloads { taken: RwLock::new(hash(&text)), ..Reloads::default() };
         let (read, table) = (Arc::new(Mutex::new(text)), Current::new(table));
-        Ok(AtRest { file, read, table, below, follows, reloads: Arc::default() })
+        Ok(AtRest { file, read, table, below, follows, reloads: Arc::new(reloads) })
     }
 
     /// The store as the API server sees it. With `cbor` custom objects are written as upstream writes them behind its gate.
@@ -142,6 +154,7 @@ impl AtRest {
         };
         self.reloads.count(ready.is_ok());
         self.table.replace(ready.map_err(|why| wrong(&self.file, &why))?);
+        *self.reloads.taken.write() = hash(&text);
         *known = text;
         tracing::info!(file = %self.file.display(), "the store's values are encrypted as the changed file says");
         Ok(())
@@ -198,10 +211,17 @@ impl AtRest {
         ill(&self.table.get()).await.map_or(Ok(()), Err)
     }
 
-    /// The figures of plugins and of changes of the file.
-    pub fn figures(&self) -> String {
-        let mut page = plugins::figures(self.table.get().plugins());
-        self.reloads.write(&mut page);
+    /// The figures of values that were written and read, of plugins, and of changes of the file, as the server of this name shows
+    /// them.
+    pub fn figures(&self, server: &str) -> String {
+        const INFO: &str = "apiserver_encryption_config_controller_last_config_info";
+        let server = hash(server);
+        let mut page = self.table.figures() + &plugins::figures(self.table.get().plugins(), &server);
+        self.reloads.write(&mut page, &server);
+        let _ = writeln!(page, "# HELP {INFO} The encryption configuration that was taken last, by its hash.");
+        let _ = writeln!(page, "# TYPE {INFO} gauge");
+        let taken = self.reloads.taken.read();
+        let _ = writeln!(page, "{INFO}{{apiserver_id_hash=\"{server}\",hash=\"{taken}\"}} 1");
         page
     }
 
@@ -338,10 +358,14 @@ mod tests {
         std::fs::write(&file, configured(&plugin)).unwrap();
         assert!(at_rest.look().await.is_err());
         assert_eq!(form(&at_rest).await, "plain");
-        let page = at_rest.figures();
+        let page = at_rest.figures("apiserver-x");
+        let server = hash("apiserver-x");
         let name = "apiserver_encryption_config_controller_automatic_reloads_total";
         for (status, count) in [("success", 1), ("failure", 1)] {
-            assert!(page.contains(&format!("{name}{{status=\"{status}\"}} {count}\n")), "{page}");
+            assert!(
+                page.contains(&format!("{name}{{status=\"{status}\",apiserver_id_hash=\"{server}\"}} {count}\n")),
+                "{page}"
+            );
         }
     }
 }

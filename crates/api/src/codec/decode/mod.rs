@@ -24,6 +24,7 @@ mod scalar;
 mod visit;
 
 pub use changed::{normalise_changed, normalise_changed_in};
+pub use scalar::time;
 pub(crate) use visit::Context;
 
 /// The part of Go's libraries in whose words a value of the wrong type is refused.
@@ -81,6 +82,15 @@ impl Gvk<'_> {
         match self.group.split('.').next() {
             None | Some("" | "events") => "core",
             Some(first) => first,
+        }
+    }
+
+    /// The name that upstream's internal type has in Go, `*core.PodList`; `kind` is this kind's or its list's.
+    pub fn internal_type(&self, kind: &str, custom: bool) -> String {
+        match custom {
+            true if kind == self.kind => "*unstructured.Unstructured".to_owned(),
+            true => "*unstructured.UnstructuredList".to_owned(),
+            false => format!("*{}.{kind}", self.internal_package()),
         }
     }
 
@@ -142,7 +152,16 @@ pub fn decode(
     if validation == Validation::Strict && !context.strict.is_empty() {
         return Err(gvk.cannot_handle(&strict_error(&context.strict)));
     }
-    Ok(Decoded { value, warnings: context.strict })
+    Ok(Decoded { value, warnings: warnings(context.strict) })
+}
+
+/// Faults as warnings: the keys that stand twice in a YAML document are one fault and a warning each.
+pub fn warnings(faults: Vec<String>) -> Vec<String> {
+    let each = |fault: String| match fault.split_once(repeated::INTRODUCTION) {
+        Some((_, lines)) => lines.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect(),
+        None => vec![fault],
+    };
+    faults.into_iter().flat_map(each).collect()
 }
 
 /// Decodes the options that come in the body of a request (`DeleteOptions`). Clients send them under the version of any
@@ -442,10 +461,22 @@ mod tests {
         assert_eq!(told("kind: x", "application/json"), format!("{word} (6b696e643a2078)"));
         let line = "yaml: line 2: mapping values are not allowed in this context";
         assert_eq!(told("a: b\nc: d: e", "application/yaml"), format!("{line} (613a20620a633a20643a2065)"));
+        let each = |at: u8| {
+            format!("{0}: &{0} [{1}]\n", char::from(at + 1), vec![format!("*{}", char::from(at)); 9].join(","))
+        };
+        let bomb: String =
+            ["a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned()].into_iter().chain((b'a'..b'i').map(each)).collect();
+        for (text, why) in [
+            (bomb, "yaml: document contains excessive aliasing ("),
+            ("[".repeat(1000), "yaml: exceeded max depth of 64 ("),
+        ] {
+            let told = told(&text, "application/yaml");
+            assert!(told.starts_with(why), "{told}");
+        }
         let twice = "{\"spec\": {\"paused\": true,\n\"paused\": false}}";
         let decoded =
             decode(ty, DEPLOYMENT, twice.as_bytes(), "application/yaml", Validation::Warn).expect("an object");
-        assert_eq!(decoded.warnings, ["yaml: unmarshal errors:\n  line 2: key \"paused\" already set in map"]);
+        assert_eq!(decoded.warnings, ["line 2: key \"paused\" already set in map"]);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use json::json;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Options, Spanned};
 
+/// The complaint begins with this, and goes on with a line for each key.
+pub(super) const INTRODUCTION: &str = "yaml: unmarshal errors:";
+
 /// Keys that are told of at most.
 const MOST: usize = 100;
 
@@ -15,7 +18,7 @@ pub(super) fn keys(bytes: &[u8], last_wins: Options) -> Option<String> {
     let found: Found = serde_saphyr::from_slice_with_options(bytes, last_wins).ok()?;
     let lines: Vec<String> =
         found.0.iter().map(|(line, key)| format!("\n  line {line}: key {} already set in map", json!(key))).collect();
-    (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:{}", lines.concat()))
+    (!lines.is_empty()).then(|| format!("{INTRODUCTION}{}", lines.concat()))
 }
 
 /// The lines of second keys, with the keys, in their order.

@@ -213,6 +213,13 @@ fn walk<'t, E: fmt::Display>(
 /// As Go's library tells of a document that cannot be read: with the line, and no piece of the document.
 fn broken(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
+    if text.starts_with("budget breached") {
+        // Anchors are the way to that many values in a body.
+        return "yaml: document contains excessive aliasing".to_owned();
+    }
+    if text.starts_with("recursion limit exceeded") {
+        return format!("yaml: exceeded max depth of {YAML_DEPTH_MAX}");
+    }
     let Some(place) = error.location() else { return format!("yaml: {text}") };
     let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
     format!("yaml: line {}: {text}", place.line())

@@ -37,6 +37,11 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
+    pub fn double(&mut self, field: u32, value: f64) {
+        self.number(u64::from(field) << 3 | 1);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
     /// A message inside this one. Its length is known when it is written, so it is moved up by the length's size then.
     pub fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer)) {
         self.number(u64::from(field) << 3 | 2);

@@ -33,7 +33,7 @@ use super::{
 /// There is nothing to change in a request that deletes.
 pub const MUTATING: Plugin = Plugin {
     name: "MutatingAdmissionPolicy",
-    concerns: |attributes| concerns(attributes) && attributes.operation != Operation::Delete,
+    concerns: |attributes| judged(attributes) && attributes.operation != Operation::Delete,
     admit: Some(|context, attributes| {
         let hooks = context.policies.mutating.hooks();
         let on = context.features.enabled(Feature::MutatingAdmissionPolicy);
@@ -44,7 +44,7 @@ pub const MUTATING: Plugin = Plugin {
 
 pub const VALIDATING: Plugin = Plugin {
     name: "ValidatingAdmissionPolicy",
-    concerns,
+    concerns: judged,
     admit: None,
     validate: Some(|context, attributes| {
         let hooks = context.policies.validating.hooks();
@@ -64,6 +64,23 @@ const EXEMPT: [&str; 6] = [
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
 ];
+
+/// Questions that nodes and other servers ask about users: a policy about everything would break the cluster with them.
+/// Upstream counterpart: pkg/kubeapiserver/admission/exclusion.
+const QUESTIONS: [(&str, &str); 6] = [
+    ("authentication.k8s.io", "selfsubjectreviews"),
+    ("authentication.k8s.io", "tokenreviews"),
+    ("authorization.k8s.io", "localsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authorization.k8s.io", "subjectaccessreviews"),
+];
+
+/// Whether policies may say anything about a write.
+fn judged(attributes: &Attributes<'_>) -> bool {
+    let definition = attributes.definition;
+    concerns(attributes) && !QUESTIONS.contains(&(definition.group.as_str(), definition.plural.as_str()))
+}
 
 /// Whether policies and webhooks may say anything about a write.
 pub(super) fn concerns(attributes: &Attributes<'_>) -> bool {

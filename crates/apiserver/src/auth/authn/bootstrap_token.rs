@@ -10,14 +10,14 @@ use futures::future::BoxFuture;
 use json::Value;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::token::{Identity, Rejected, Tokens, same_secret};
+use super::token::{Identity, Refusal, Tokens, same_secret};
 use crate::{auth::User, storage::loopback::Loopback};
 
 /// Checks tokens against the Secrets.
 pub struct BootstrapTokens(pub Arc<Loopback>);
 
 impl Tokens for BootstrapTokens {
-    fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
+    fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Refusal>> {
         Box::pin(async move {
             let Some((id, secret)) = split(token) else { return Ok(None) };
             let found = self.0.get("", "secrets", NAMESPACE, &secret_name(id)).await.map_err(|e| e.to_string())?;

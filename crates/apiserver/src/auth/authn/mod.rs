@@ -26,10 +26,10 @@ use sha2::{Digest, Sha256};
 use api::status::StatusError;
 
 use super::{User, credentials::WEBSOCKET_TOKEN, header};
-use crate::http::access::{Authenticator, Known, Peer};
+use crate::http::access::{Authenticator, Known, Peer, Stranger};
 use remembered::Remembered;
 use structured::{Anonymous, Structured};
-use token::{Identity, Rejected, Tokens};
+use token::{Identity, Refusal, Rejected, Tokens};
 
 /// The complaint about a token that nobody knows, to whoever shows it or asks about it.
 pub const UNKNOWN_TOKEN: &str = "invalid bearer token";
@@ -73,14 +73,14 @@ impl Authentication {
         chain: &[CertificateDer<'static>],
         headers: &HeaderMap,
         path: &str,
-    ) -> Result<Known, StatusError> {
-        let mut rejected = Vec::new();
+    ) -> Result<Known, Stranger> {
+        let (mut rejected, mut notes) = (Vec::new(), Vec::new());
         if let Some(proxy) = &self.front_proxy {
             match proxy.check(chain, headers) {
                 Ok(Some(user)) => return Ok(Arc::new(user.authenticated()).into()),
                 Ok(None) => {}
                 Err(Refused::Stranger(why)) => rejected.push(why),
-                Err(Refused::Unreadable(why)) => return Err(unauthorized(&[why])),
+                Err(Refused::Unreadable(why)) => return Err(unauthorized(&[why]).into()),
             }
         }
         if let Some(certificates) = &self.certificates
@@ -96,17 +96,20 @@ impl Authentication {
             let known = match token {
                 Ok(None) => continue,
                 Ok(Some(token)) => self.known_token(&token).await,
-                Err(why) => Err(why),
+                Err(why) => Err(why.into()),
             };
             match known {
                 Ok(known) => return Ok(known),
-                Err(why) => rejected.push(why),
+                Err(refusal) => {
+                    rejected.push(refusal.why);
+                    notes.extend(refusal.notes);
+                }
             }
         }
         if rejected.is_empty() && self.lets_in_strangers(path) {
             return Ok(Arc::new(User::anonymous()).into());
         }
-        Err(unauthorized(&rejected))
+        Err(Stranger { error: unauthorized(&rejected), notes })
     }
 
     fn lets_in_strangers(&self, path: &str) -> bool {
@@ -118,7 +121,7 @@ impl Authentication {
         self.structured.as_ref().map_or(0, |structured| structured.changes())
     }
 
-    async fn known_token(&self, token: &str) -> Result<Known, Rejected> {
+    async fn known_token(&self, token: &str) -> Result<Known, Refusal> {
         let key: remembered::Key = Sha256::digest(token).into();
         let (now, changes) = (Instant::now(), self.changes());
         if let Some(known) = self.remembered.get(&key, now, changes) {
@@ -141,22 +144,26 @@ impl Authentication {
 
     /// Checks a token against the audiences wanted, without remembering it: for `TokenReview`. A token that knows no
     /// audience is for this server alone.
-    pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<Option<Identity>, Rejected> {
-        let mut rejected = Vec::new();
+    pub async fn check_token(&self, token: &str, audiences: &[String]) -> Result<Option<Identity>, Refusal> {
+        let (mut rejected, mut notes) = (Vec::new(), Vec::new());
         let own: Vec<String> = audiences.iter().filter(|a| self.audiences.contains(a)).cloned().collect();
         for tokens in &self.tokens {
             match tokens.check(token, audiences).await {
                 Ok(Some(identity)) if !identity.audiences.is_empty() => return Ok(Some(identity)),
                 Ok(Some(identity)) if !own.is_empty() => return Ok(Some(Identity { audiences: own, ..identity })),
                 Ok(_) => {}
-                Err(why) => rejected.push(why),
+                Err(refusal) => {
+                    rejected.push(refusal.why);
+                    notes.extend(refusal.notes);
+                }
             }
         }
-        match rejected.as_slice() {
-            [] => Ok(None),
-            [one] => Err(one.clone()),
-            many => Err(format!("[{}]", many.join(", "))),
-        }
+        let why = match rejected.as_slice() {
+            [] => return Ok(None),
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        Err(Refusal { why, notes })
     }
 }
 
@@ -172,10 +179,7 @@ fn unauthorized(why: &[Rejected]) -> StatusError {
 }
 
 impl Authenticator for Authentication {
-    fn authenticate<'a>(
-        &'a self,
-        request: &'a http::request::Parts,
-    ) -> BoxFuture<'a, Result<Option<Known>, StatusError>> {
+    fn authenticate<'a>(&'a self, request: &'a http::request::Parts) -> BoxFuture<'a, Result<Option<Known>, Stranger>> {
         Box::pin(async move {
             let peer = request.extensions.get::<Peer>();
             let chain = peer.map_or(&[][..], |peer| &peer.certificates);
@@ -249,7 +253,7 @@ mod tests {
         all
     }
 
-    async fn ask(all: &Authentication, header: Option<&str>) -> Result<Arc<User>, StatusError> {
+    async fn ask(all: &Authentication, header: Option<&str>) -> Result<Arc<User>, Stranger> {
         let mut headers = HeaderMap::new();
         if let Some(value) = header {
             headers.insert("authorization", value.parse().unwrap());
@@ -264,14 +268,14 @@ mod tests {
         assert_eq!((jane.name.as_str(), jane.uid.as_str()), ("jane", "7"));
         assert_eq!(jane.groups, ["dev", "ops", "system:authenticated"]);
         assert_eq!(ask(&all, Some("bearer secret")).await.unwrap().name, "jane");
-        assert_eq!(ask(&all, Some("Bearer wrong")).await.unwrap_err().code, 401);
+        assert_eq!(ask(&all, Some("Bearer wrong")).await.unwrap_err().error.code, 401);
         let nobody = ask(&all, None).await.unwrap();
         assert_eq!(
             (nobody.name.as_str(), nobody.groups.as_slice()),
             ("system:anonymous", &["system:unauthenticated".to_owned()][..])
         );
         all.anonymous.enabled = false;
-        assert_eq!(ask(&all, None).await.unwrap_err().message, "Unauthorized");
+        assert_eq!(ask(&all, None).await.unwrap_err().error.message, "Unauthorized");
     }
 
     #[tokio::test(start_paused = true)]
@@ -292,6 +296,24 @@ mod tests {
         ] {
             assert!(page.contains(&format!("authentication_token_cache_{expected}\n")), "{expected}: {page}");
         }
+    }
+
+    struct Marked;
+
+    impl Tokens for Marked {
+        fn check<'a>(&'a self, _: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Refusal>> {
+            let refusal = Refusal { why: "marked".to_owned(), notes: vec![("key", "text".to_owned())] };
+            Box::pin(std::future::ready(Err(refusal)))
+        }
+    }
+
+    #[tokio::test]
+    async fn notes_about_a_refused_token_reach_who_audits() {
+        let mut all = authentication();
+        all.tokens.insert(0, Arc::new(Marked));
+        let stranger = ask(&all, Some("Bearer wrong")).await.unwrap_err();
+        assert_eq!((stranger.error.code, stranger.notes), (401, vec![("key", "text".to_owned())]));
+        assert_eq!(ask(&all, Some("Bearer secret")).await.unwrap().name, "jane", "another sort knows it");
     }
 
     #[tokio::test]
@@ -319,10 +341,10 @@ mod tests {
         headers.insert("upgrade", "WebSocket".parse().unwrap());
         assert_eq!(all.identify(&[], &headers, "/api").await.unwrap().user.name, "jane");
         headers.append("sec-websocket-protocol", value.parse().unwrap());
-        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap_err().code, 401);
+        assert_eq!(all.identify(&[], &headers, "/api").await.unwrap_err().error.code, 401);
         for wrong in [format!("{WEBSOCKET_TOKEN}=, x"), format!("{WEBSOCKET_TOKEN}{token}")] {
             headers.insert("sec-websocket-protocol", wrong.parse().unwrap());
-            assert_eq!(all.identify(&[], &headers, "/api").await.unwrap_err().code, 401);
+            assert_eq!(all.identify(&[], &headers, "/api").await.unwrap_err().error.code, 401);
         }
     }
 
@@ -338,7 +360,7 @@ mod tests {
         };
         for wrong in [&[&b"Bearer \xff"[..]][..], &["Bearer jösé".as_bytes()], &[b"Bearer secret", b"Bearer secret"]]
         {
-            assert_eq!(all.identify(&[], &with(wrong), "/api").await.unwrap_err().code, 401);
+            assert_eq!(all.identify(&[], &with(wrong), "/api").await.unwrap_err().error.code, 401);
         }
         // Another scheme is nobody's credential here.
         assert_eq!(all.identify(&[], &with(&[b"Basic eDp5"]), "/api").await.unwrap().user.name, "system:anonymous");

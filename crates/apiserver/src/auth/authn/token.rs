@@ -22,13 +22,29 @@ pub type Note = (&'static str, String);
 /// A credential that is not accepted; the text is for the log and for `TokenReview`.
 pub type Rejected = String;
 
+/// A token that is not accepted, with the notes for the audit about that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub why: Rejected,
+    pub notes: Vec<Note>,
+}
+
+impl From<Rejected> for Refusal {
+    fn from(why: Rejected) -> Self {
+        Refusal { why, notes: Vec::new() }
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Self {
+        why.to_owned().into()
+    }
+}
+
 /// A sort of bearer token. `Ok(None)`: not one of mine.
 pub trait Tokens: Send + Sync {
-    fn check<'a>(
-        &'a self,
-        token: &'a str,
-        audiences: &'a [String],
-    ) -> BoxFuture<'a, Result<Option<Identity>, Rejected>>;
+    fn check<'a>(&'a self, token: &'a str, audiences: &'a [String])
+    -> BoxFuture<'a, Result<Option<Identity>, Refusal>>;
 }
 
 /// Compares without telling by its duration where the difference is.

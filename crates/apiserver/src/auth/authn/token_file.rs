@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::token::{Identity, Rejected, Tokens};
+use super::token::{Identity, Refusal, Tokens};
 use crate::auth::User;
 
 /// Tokens that never change while the server runs.
@@ -40,7 +40,7 @@ impl TokenFile {
 }
 
 impl Tokens for TokenFile {
-    fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
+    fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Refusal>> {
         let found =
             self.0.get(token).map(|user| Identity { user: user.clone(), audiences: Vec::new(), notes: Vec::new() });
         Box::pin(std::future::ready(Ok(found)))

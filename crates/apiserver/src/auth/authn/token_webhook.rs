@@ -12,7 +12,7 @@ use json::{Value, json};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::token::{Identity, Rejected, Tokens};
+use super::token::{Identity, Refusal, Rejected, Tokens};
 use crate::{
     auth::User,
     outbound::kubeconfig::{self, PATIENCE, Server, retried},
@@ -102,11 +102,11 @@ impl Tokens for TokenWebhook {
         &'a self,
         token: &'a str,
         audiences: &'a [String],
-    ) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
+    ) -> BoxFuture<'a, Result<Option<Identity>, Refusal>> {
         Box::pin(async move {
             match self.ask(token, audiences).await? {
                 Said::Unknown(why) if why.is_empty() => Ok(None),
-                Said::Unknown(why) => Err(why),
+                Said::Unknown(why) => Err(why.into()),
                 Said::Known { user, audiences: named } => {
                     let named = if named.is_empty() { &self.own } else { &named };
                     let both: Vec<String> = audiences.iter().filter(|one| named.contains(one)).cloned().collect();
@@ -208,7 +208,7 @@ mod tests {
         let check = async |token: &str, expected: Result<Option<&str>, &str>| {
             let found = tokens.check(token, &own).await;
             let found = found.as_ref().map(|found| found.as_ref().map(|identity| identity.user.name.as_str()));
-            assert_eq!(found.map_err(String::as_str), expected, "{token}");
+            assert_eq!(found.map_err(|refusal| refusal.why.as_str()), expected, "{token}");
         };
         for _ in 0..2 {
             check("good", Ok(Some("jane"))).await;
@@ -255,7 +255,7 @@ mod tests {
             (Mood::Endless, "has more than 1048576 bytes"),
         ] {
             hook.be("/", mood);
-            let said = tokens.check("good", &["api".to_owned()]).await.unwrap_err();
+            let said = tokens.check("good", &["api".to_owned()]).await.unwrap_err().why;
             assert!(said.contains(why), "{said}");
         }
         hook.be("/", Mood::Lying(answering));

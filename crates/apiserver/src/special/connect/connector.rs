@@ -27,6 +27,8 @@ pub struct Connector {
     /// A server behind `https:` in a proxy's path shows whatever certificate it has.
     pub(super) secure_pods: Dialer,
     address_types: Vec<String>,
+    /// Clients may ask for one stream of a log.
+    pub(super) selects_streams: bool,
 }
 
 impl Connector {
@@ -36,7 +38,15 @@ impl Connector {
         let anybody =
             pki::client_config_believing_all(None, &["http/1.1"]).expect("the provider has usual versions of TLS");
         let secure_pods = Dialer::tls(Arc::new(anybody));
-        Connector { kubelets: Dialer::tls(tls), pods: Dialer::plain(), secure_pods, address_types }
+        let (kubelets, pods) = (Dialer::tls(tls), Dialer::plain());
+        Connector { kubelets, pods, secure_pods, address_types, selects_streams: false }
+    }
+
+    /// With the feature PodLogsQuerySplitStreams as it is switched.
+    #[must_use]
+    pub fn selecting_streams(mut self, on: bool) -> Self {
+        self.selects_streams = on;
+        self
     }
 
     /// Where a node's kubelet listens.

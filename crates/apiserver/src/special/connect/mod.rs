@@ -96,8 +96,9 @@ async fn kubelet_of(connector: &Connector, state: &State, pod: &Value) -> Result
 }
 
 async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusError> {
+    let options = pod::LogOptions::parse(&call.info.name, &call.query, connector.selects_streams)?;
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
-    let wanted = pod::log_path(&pod, &call.query)?;
+    let wanted = options.path(&pod)?;
     let websocket = Asked::take(&mut call.headers, &mut call.extensions);
     let told = |log: Body| match websocket {
         Some(asked) => asked.log(log),

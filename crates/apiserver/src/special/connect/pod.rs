@@ -1,7 +1,14 @@
 //! The kubelet's part in a request for a Pod's log, exec, attach or port-forward: pure functions from the Pod and
 //! the query to a path.
 
-use api::{Value, status::StatusError};
+use std::collections::BTreeMap;
+
+use api::{
+    Value,
+    codec::decode,
+    status::StatusError,
+    validation::field::{FieldError, Path},
+};
 
 use stream::websocket::Streams;
 
@@ -74,36 +81,88 @@ fn place(pod: &Value) -> String {
     format!("{}/{}", field(pod, "/metadata/namespace"), field(pod, "/metadata/name"))
 }
 
-pub(super) fn log_path(pod: &Value, query: &str) -> Result<String, StatusError> {
-    let (mut wanted, mut out) = (String::new(), Query::default());
-    for (key, value) in query_pairs(query) {
-        match key.as_str() {
-            "container" => wanted = value,
-            "follow" | "previous" | "timestamps" if is_true(&value) => out.add(&key, "true"),
-            "sinceSeconds" | "tailLines" | "limitBytes" => {
-                number(&key, &value)?;
-                out.add(&key, &value);
-            }
-            "sinceTime" | "stream" => out.add(&key, &value),
-            _ => {}
-        }
-    }
-    let container = container(pod, &wanted)?;
-    Ok(format!("/containerLogs/{}/{container}{}", place(pod), out.0))
+/// The options of a request for a log as far as the kubelet has to know them, and the container that is meant.
+pub(super) struct LogOptions {
+    container: String,
+    query: Query,
 }
 
-fn number(key: &str, value: &str) -> Result<(), StatusError> {
-    let least = if key == "tailLines" { 0 } else { 1 };
-    let invalid = |why: &str| {
-        let message = format!("PodLogOptions \"\" is invalid: {key}: Invalid value: {value}: {why}");
-        Err(StatusError::new(422, "Invalid", message))
-    };
-    match value.parse::<i64>() {
-        Ok(n) if n >= least => Ok(()),
-        Ok(_) if least == 0 => invalid("must be greater than or equal to 0"),
-        Ok(_) => invalid("must be greater than 0"),
-        Err(_) => Err(StatusError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))),
+impl LogOptions {
+    /// Reads the options and refuses wrong ones, before anything is asked about the Pod of this name.
+    pub(super) fn parse(name: &str, query: &str, selects_streams: bool) -> Result<Self, StatusError> {
+        let mut options = LogOptions { container: String::new(), query: Query::default() };
+        let (mut numbers, mut since, mut stream) = (BTreeMap::new(), false, None);
+        for (key, value) in query_pairs(query) {
+            match key.as_str() {
+                "container" => options.container = value,
+                "follow" | "previous" | "timestamps" if is_true(&value) => options.query.add(&key, "true"),
+                "sinceSeconds" | "tailLines" | "limitBytes" => {
+                    let number: i64 = value.parse().map_err(|_| {
+                        StatusError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))
+                    })?;
+                    numbers.insert(key.clone(), number);
+                    options.query.add(&key, &value);
+                }
+                "sinceTime" if !value.is_empty() => {
+                    decode::time(&value).map_err(StatusError::bad_request)?;
+                    since = true;
+                    options.query.add(&key, &value);
+                }
+                "stream" => {
+                    options.query.add(&key, &value);
+                    stream = Some(value);
+                }
+                _ => {}
+            }
+        }
+        let errors = faults(&numbers, since, stream.as_deref(), selects_streams);
+        if errors.is_empty() { Ok(options) } else { Err(StatusError::invalid("", "PodLogOptions", name, &errors)) }
     }
+
+    /// The path of the Pod's kubelet.
+    pub(super) fn path(&self, pod: &Value) -> Result<String, StatusError> {
+        let container = container(pod, &self.container)?;
+        Ok(format!("/containerLogs/{}/{container}{}", place(pod), self.query.text()))
+    }
+}
+
+/// The faults of options for a log, in upstream's order.
+fn faults(
+    numbers: &BTreeMap<String, i64>,
+    since: bool,
+    stream: Option<&str>,
+    selects_streams: bool,
+) -> Vec<FieldError> {
+    const STREAMS: [&str; 3] = ["All", "Stderr", "Stdout"];
+    let path = Path::new;
+    // The path of the whole, as Go prints one without a name.
+    let whole = || path("[]");
+    let mut errors = Vec::new();
+    let mut least = |name: &str, least: i64, why: &str| {
+        if let Some(number) = numbers.get(name).filter(|number| **number < least) {
+            errors.push(FieldError::invalid(&path(name), number, why));
+        }
+    };
+    least("tailLines", 0, "must be greater than or equal to 0");
+    least("limitBytes", 1, "must be greater than 0");
+    if since && numbers.contains_key("sinceSeconds") {
+        let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+        errors.push(FieldError::forbidden(&whole(), why));
+    } else {
+        least("sinceSeconds", 1, "must be greater than 0");
+    }
+    match stream {
+        Some(_) if !selects_streams => errors.push(FieldError::forbidden(&path("stream"), "may not be specified")),
+        Some(stream) if !STREAMS.contains(&stream) => {
+            errors.push(FieldError::not_supported(&path("stream"), stream, &STREAMS));
+        }
+        Some(stream) if stream != "All" && numbers.contains_key("tailLines") => {
+            let why = "`tailLines` and specific `stream` are mutually exclusive for now";
+            errors.push(FieldError::forbidden(&whole(), why));
+        }
+        _ => {}
+    }
+    errors
 }
 
 /// `what` is `exec` or `attach`. Gives the path and the streams that it opens.
@@ -179,12 +238,11 @@ mod tests {
     #[test]
     fn paths() {
         let one = pod("n", &["a"], &[]);
-        check(log_path(&one, ""), "/containerLogs/d/p/a");
+        let log = |query| LogOptions::parse("p", query, false)?.path(&one);
+        check(log(""), "/containerLogs/d/p/a");
         let query = "container=a&follow=true&previous=false&tailLines=10&sinceTime=2020-01-01T00%3A00%3A00Z&x=y";
         let path = "/containerLogs/d/p/a?follow=true&tailLines=10&sinceTime=2020-01-01T00%3A00%3A00Z";
-        check(log_path(&one, query), path);
-        let refused = "422: PodLogOptions \"\" is invalid: sinceSeconds: Invalid value: 0: must be greater than 0";
-        check(log_path(&one, "sinceSeconds=0"), refused);
+        check(log(query), path);
         let query = "command=sh&command=-c&command=echo+%26&stdin=true&stdout=true&tty=true";
         let path = "/exec/d/p/a?command=sh&command=-c&command=echo+%26&input=1&output=1&error=1&tty=1";
         let stream = |what, pod: &Value, query| stream_path(what, pod, query).map(|(path, _)| path);
@@ -195,5 +253,46 @@ mod tests {
         let nowhere = "400: pod p does not have a host assigned";
         check(stream("exec", &pod("", &["a"], &[]), ""), nowhere);
         check(port_forward_path(&pod("", &["a"], &[]), ""), nowhere);
+    }
+
+    #[test]
+    fn wrong_options_of_logs_are_refused_in_upstreams_words() {
+        let told = |query, selects_streams| match LogOptions::parse("p", query, selects_streams) {
+            Ok(_) => "taken".to_owned(),
+            Err(error) => format!("{} {error}", error.code).replace("422 PodLogOptions \"p\" is invalid: ", ""),
+        };
+        for (query, expected) in [
+            ("sinceSeconds=0", "sinceSeconds: Invalid value: 0: must be greater than 0"),
+            ("limitBytes=0", "limitBytes: Invalid value: 0: must be greater than 0"),
+            (
+                "tailLines=-1&limitBytes=-1",
+                "[tailLines: Invalid value: -1: must be greater than or equal to 0, limitBytes: Invalid value: -1: must \
+                 be greater than 0]",
+            ),
+            (
+                "sinceSeconds=0&sinceTime=2020-01-01T00:00:00Z",
+                "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+            ),
+            ("stream=Stdout", "stream: Forbidden: may not be specified"),
+            ("tailLines=x", "400 strconv.ParseInt: parsing \"x\": invalid syntax"),
+            (
+                "sinceTime=yesterday",
+                "400 parsing time \"yesterday\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"yesterday\" as \"2006\"",
+            ),
+            ("sinceTime=&tailLines=0", "taken"),
+        ] {
+            assert_eq!(told(query, false), expected, "{query}");
+        }
+        for (query, expected) in [
+            ("stream=All&tailLines=3", "taken"),
+            ("stream=Stdout", "taken"),
+            ("stream=x", "stream: Unsupported value: \"x\": supported values: \"All\", \"Stderr\", \"Stdout\""),
+            (
+                "stream=Stderr&tailLines=3",
+                "[]: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
+            ),
+        ] {
+            assert_eq!(told(query, true), expected, "{query}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use json::Map;
 use meter::{Metric, Sort};
 
-use super::token::{Identity, Rejected, Tokens};
+use super::token::{Identity, Refusal, Rejected, Tokens};
 use crate::{
     auth::{User, metrics::hash},
     outbound::fetch::Fetcher,
@@ -120,7 +120,7 @@ impl Jwt {
 }
 
 impl Tokens for Jwt {
-    fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
+    fn check<'a>(&'a self, token: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Option<Identity>, Refusal>> {
         Box::pin(async move {
             // A text that is no token of this issuer may be one of somebody else's.
             let Ok(token) = Token::read(token) else { return Ok(None) };

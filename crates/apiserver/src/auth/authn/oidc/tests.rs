@@ -47,7 +47,8 @@ fn jwt(settings: &Settings) -> Jwt {
 }
 
 async fn user(jwt: &Jwt, token: &str) -> Result<Option<User>, Rejected> {
-    Ok(jwt.check(token, &[]).await?.map(|identity| User::clone(&identity.user)))
+    let identity = jwt.check(token, &[]).await.map_err(|refusal| refusal.why)?;
+    Ok(identity.map(|identity| User::clone(&identity.user)))
 }
 
 async fn name(jwt: &Jwt, token: &str) -> Result<String, Rejected> {

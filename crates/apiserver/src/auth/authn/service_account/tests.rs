@@ -67,13 +67,13 @@ async fn a_token_is_good_while_all_it_names_exists() {
         assert!(counted.contains(expected), "{counted}");
     }
 
-    assert!(check(Claims { exp: now - 1, ..claims(now) }).await.unwrap_err().contains("expired"));
+    assert!(check(Claims { exp: now - 1, ..claims(now) }).await.unwrap_err().why.contains("expired"));
     assert!(check(Claims { aud: vec!["x".into()], ..claims(now) }).await.is_err());
     assert_eq!(check(Claims { iss: "https://them".into(), ..claims(now) }).await, Ok(None));
     put("pods", "web", "another").await;
-    assert!(check(claims(now)).await.unwrap_err().contains("does not match"));
+    assert!(check(claims(now)).await.unwrap_err().why.contains("does not match"));
     objects::put(&objects, "pods", ("ns", "web"), None).await;
-    assert_eq!(check(claims(now)).await.unwrap_err(), "pod has been deleted");
+    assert_eq!(check(claims(now)).await.unwrap_err().why, "pod has been deleted");
 
     // The same claims under another key.
     let stranger = Signer::new(&pki::SigningKey::create().unwrap()).unwrap();
@@ -94,7 +94,7 @@ async fn a_token_in_a_secret_is_good_while_that_secret_holds_it() {
     let secret = |held: &str| json!({"metadata": {"uid": "s"}, "data": {"token": base64::engine::general_purpose::STANDARD.encode(held)}});
     let check = || async { tokens.check(&token, &["api".to_owned()]).await };
     put("serviceaccounts", "bot", json!({"metadata": {"uid": "bot-uid"}})).await;
-    assert!(check().await.unwrap_err().contains("invalidated"));
+    assert!(check().await.unwrap_err().why.contains("invalidated"));
     put("secrets", "bot-token", secret(&token)).await;
     let identity = check().await.unwrap().unwrap();
     assert_eq!(identity.user.name, "system:serviceaccount:ns:bot");
@@ -120,20 +120,22 @@ async fn a_token_in_a_secret_is_good_while_that_secret_holds_it() {
     let other = signer.sign_for_secret("ns", "bot-token", &account).unwrap();
     for held in [json!({"metadata": {}}), secret(""), secret(&other)] {
         put("secrets", "bot-token", held).await;
-        assert!(check().await.unwrap_err().contains("does not match server's copy"));
+        assert!(check().await.unwrap_err().why.contains("does not match server's copy"));
     }
     let mut marked = secret(&token);
     marked["metadata"]["labels"] = json!({INVALID_SINCE: "2026-01-01"});
     put("secrets", "bot-token", marked).await;
-    assert!(check().await.unwrap_err().contains("has been marked invalid"));
+    let refusal = check().await.unwrap_err();
+    assert!(refusal.why.contains("has been marked invalid"));
+    assert_eq!(refusal.notes, [(LEGACY_INVALIDATED, "bot-token/ns".to_owned())]);
     let counted = "serviceaccount_invalid_legacy_auto_token_uses_total 1\n";
     assert!(tokens.metrics.render().contains(counted), "{}", tokens.metrics.render());
     assert_eq!(day().await, Some(clock::now().strftime("%Y-%m-%d").to_string()), "a refused use is a use");
     let mut going = secret(&token);
     going["metadata"]["deletionTimestamp"] = json!(clock::now().to_string());
     put("secrets", "bot-token", going).await;
-    assert!(check().await.unwrap_err().contains("invalidated"));
+    assert!(check().await.unwrap_err().why.contains("invalidated"));
     put("secrets", "bot-token", secret(&token)).await;
     put("serviceaccounts", "bot", json!({"metadata": {"uid": "another"}})).await;
-    assert!(check().await.unwrap_err().contains("does not match claim"));
+    assert!(check().await.unwrap_err().why.contains("does not match claim"));
 }

@@ -21,7 +21,7 @@ use parking_lot::RwLock;
 
 use super::{
     oidc::{Jwt, Told},
-    token::{Identity, Rejected, Tokens},
+    token::{Identity, Refusal, Tokens},
 };
 pub use configuration::{Configuration, OidcFlags};
 
@@ -94,7 +94,7 @@ impl Tokens for Structured {
         &'a self,
         token: &'a str,
         audiences: &'a [String],
-    ) -> BoxFuture<'a, Result<Option<Identity>, Rejected>> {
+    ) -> BoxFuture<'a, Result<Option<Identity>, Refusal>> {
         Box::pin(async move {
             let current = self.current.read().clone();
             for issuer in &current.issuers {
