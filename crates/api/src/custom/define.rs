@@ -13,11 +13,13 @@ use super::strategy::{Column, Custom};
 use super::version::{Stored, Version};
 use crate::kind::webhook::Webhook;
 use crate::kind::{
-    ALL_VERBS, CREATED_ABOUT, ColumnHeader, CustomSchema, Definition, FieldValue, NAME_ABOUT, Scale, Scope,
-    SelectableField,
+    CREATED_ABOUT, ColumnHeader, CustomSchema, Definition, FieldValue, NAME_ABOUT, Scale, Scope, SelectableField,
 };
 use crate::rules::version::compare as compare_versions;
 use crate::schema::Type;
+
+/// In the order in which discovery tells them of custom kinds.
+const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// The definitions of what is served. Objects that were written up to the revision `settled` may not fit the schemas: they
 /// are read through their strategy.
@@ -78,7 +80,7 @@ fn definition(head: &Head, part: &Part, version: Arc<Version>, storage: &Arc<Ver
         singular: names.singular.clone().unwrap_or_default(),
         short_names: names.short_names.clone().unwrap_or_default(),
         categories: names.categories.clone().unwrap_or_default(),
-        verbs: ALL_VERBS.iter().map(|verb| (*verb).to_owned()).collect(),
+        verbs: VERBS.map(str::to_owned).to_vec(),
         status,
         terminating: head.has("Terminating"),
         deprecated: part.deprecated.then(|| deprecation(head, part)),

@@ -266,7 +266,7 @@ fn row_text(out: &mut Vec<u8>, definition: &Definition, view: View, include: Inc
     out.extend_from_slice(b"{\"cells\":");
     Value::Array(definition.strategy.row(value, clock::now())).append_to(out);
     match include {
-        Include::None => row["object"] = Value::Null,
+        Include::None => out.extend_from_slice(b",\"object\":null"),
         Include::Object => {
             out.extend_from_slice(b",\"object\":");
             out.extend_from_slice(&object::encode_served(definition, value));
@@ -296,9 +296,12 @@ pub fn value(definition: &Definition, view: View, value: Value) -> Value {
             "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": value["metadata"],
         }),
         Form::Table(include) => {
-            let revision = api::meta::resource_version(&value).to_owned();
+            let metadata = match api::meta::resource_version(&value) {
+                "" => json!({}),
+                revision => json!({ "resourceVersion": revision }),
+            };
             json!({
-                "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": {"resourceVersion": revision},
+                "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata,
                 "columnDefinitions": columns(definition), "rows": [row(definition, view, include, value)],
             })
         }

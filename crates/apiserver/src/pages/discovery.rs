@@ -10,7 +10,7 @@ use api::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use json::{Map, json};
-use sha2::{Digest, Sha512};
+use sha2::{Digest, Sha256, Sha512};
 
 use crate::{
     aggregator::{
@@ -142,7 +142,8 @@ fn rows(definition: &Definition) -> Vec<Row<'_>> {
     if definition.status {
         rows.push(Row { definition, subresource: "status", object: own(), verbs: usual() });
     }
-    rows[1..].sort_by_key(|r| r.subresource);
+    // A custom kind has its status before its scale.
+    rows[1..].sort_by_key(|r| (definition.is_custom() && r.subresource != "status", r.subresource));
     rows
 }
 
@@ -181,7 +182,7 @@ fn resources(table: &KindTable, group: &str, version: &str) -> Option<Value> {
                 resource["categories"] = json!(d.categories);
             }
             if d.verbs.iter().any(|v| v == "watch") {
-                let hash = Sha512::digest(format!("{}/{}/{}", d.storage.0, d.storage.1, d.kind));
+                let hash = Sha256::digest(format!("{}/{}/{}", d.storage.0, d.storage.1, d.kind));
                 use base64::Engine as _;
                 resource["storageVersionHash"] = json!(base64::engine::general_purpose::STANDARD.encode(&hash[..8]));
             }

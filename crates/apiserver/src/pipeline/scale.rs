@@ -66,7 +66,8 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
         let wanted = api::codec::decode::decode(ty, SCALE, &body, media_type, options.validation)?;
         request.call.trail.requested(&wanted.value);
-        let change = |old: &Value| Ok((with_replicas(&definition, scale, old, &wanted.value)?, wanted.warnings.clone()));
+        let change =
+            |old: &Value| Ok((with_replicas(&definition, scale, old, &wanted.value)?, wanted.warnings.clone()));
         request.change(&options, true, change).await?
     };
     let value = match written.outcome {

@@ -275,7 +275,7 @@ impl Request {
         let mut new = attributes.object.take().unwrap_or_default();
         warnings.extend(owners::deduplicate(&mut new, Seen::Admitted));
         if let Some(scale) = scale {
-            new = scale_object::with_replicas(scale, &whole, &new)?;
+            new = scale_object::with_replicas(definition, scale, &whole, &new)?;
         }
         definition.strategy.prepare_update(&mut new, old, self.target);
         let companions = self.allocate(Some(old), &mut new).await?;

@@ -137,6 +137,13 @@ async fn wrong_objects_are_refused_in_upstreams_words() {
         ),
         (json!({"name": "Rex", "tags": ["a", "a"]}), "spec.tags[1]: Duplicate value: \"a\""),
         (json!({"name": "Rex", "toys": [{"id": "1"}, {"id": "1"}]}), "spec.toys[1]: Duplicate value: {\"id\":\"1\"}"),
+        (
+            json!([]),
+            "[spec: Invalid value: \"array\": spec in body must be of type object: \"array\", .spec.replicas: Invalid value: 0: \
+             .spec.replicas accessor error: [] is of the type []interface {}, expected map[string]interface{}, <nil>: Invalid \
+             value: null: some validation rules were not checked because the object was invalid; correct the existing errors \
+             to complete validation]",
+        ),
         (json!({"name": "Rex", "replicas": -1}), ".spec.replicas: Invalid value: -1: should be a non-negative integer"),
     ] {
         let refused = c.say(&format!("POST {DOGS}"), dog("rex", spec)).await;
@@ -187,12 +194,105 @@ async fn objects_are_changed_like_those_of_other_kinds() {
     assert_eq!(misfit.code, 500);
 }
 
+/// As upstream's apiextensions-apiserver answers, which was asked the same.
+#[tokio::test(start_paused = true)]
+async fn a_body_says_of_which_kind_it_is() {
+    let c = start().await;
+    let unrecognized = "the object provided is unrecognized (must be of type Dog): ";
+    for (body, code, message) in [
+        ("null", 400, format!("{unrecognized}Object 'Kind' is missing in 'null' (6e756c6c)")),
+        (
+            r#"{"apiVersion":"example.com/v1"}"#,
+            400,
+            format!(
+                "{unrecognized}Object 'Kind' is missing in '{{\"apiVersion\":\"example.com/v1\"}}' \
+                 ({{\"apiVersion\":\"example.com/v1\" ...)"
+            ),
+        ),
+        (
+            r#"{"kind":"Dog"}"#,
+            400,
+            "the API version in the data () does not match the expected API version (example.com/v1)".to_owned(),
+        ),
+        (
+            r#"{"kind":"Cat","apiVersion":"example.com/v1","metadata":{"name":"q"}}"#,
+            422,
+            "Cat.example.com \"q\" is invalid: kind: Invalid value: \"Cat\": must be Dog".to_owned(),
+        ),
+    ] {
+        let refused = c.say(&format!("POST {DOGS}"), body.to_owned()).await;
+        assert_eq!((refused.code, refused.message()), (code, message), "{body}");
+    }
+    c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;
+    for (patch, code, message) in [
+        (r#"{"kind":"Cat"}"#, 422, "Cat.example.com \"rex\" is invalid: kind: Invalid value: \"Cat\": must be Dog"),
+        (
+            r#"{"apiVersion":"example.com/v2"}"#,
+            422,
+            "Dog.example.com \"rex\" is invalid: apiVersion: Invalid value: \"example.com/v2\": must be example.com/v1",
+        ),
+        (
+            r#"{"metadata":null}"#,
+            400,
+            "the name of the object (rex based on URL) was undeterminable: name must be provided",
+        ),
+    ] {
+        let refused = c.say(&format!("PATCH {DOGS}/rex\n{MERGE}"), patch.to_owned()).await;
+        assert_eq!((refused.code, refused.message().as_str()), (code, message), "{patch}");
+    }
+    let apply = format!("PATCH {DOGS}/max?fieldManager=one\ncontent-type: application/apply-patch+yaml");
+    let other = dog("max", json!({"name": "Max"})).replace("\"Dog\"", "\"Cat\"");
+    let refused = c.say(&apply, other).await;
+    assert_eq!((refused.code, refused.message().as_str()), (400, "invalid object type: example.com/v1, Kind=Cat"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_finalizer_will_do_and_an_odd_one_is_warned_of() {
+    let c = start().await;
+    let made =
+        dog("rex", json!({"name": "Rex"})).replace("\"name\":\"rex\"", "\"name\":\"rex\",\"finalizers\":[\"odd\"]");
+    let made = c.say(&format!("POST {DOGS}"), made).await;
+    let warning = "299 - \"metadata.finalizers: \\\"odd\\\": prefer a domain-qualified finalizer name to avoid accidental \
+                   conflicts with other finalizer writers\"";
+    assert_eq!((made.code, made.headers["warning"].to_str().ok()), (201, Some(warning)), "{}", made.text);
+    let patch = r#"{"metadata":{"finalizers":["odd","odder"]}}"#;
+    assert_eq!(c.say(&format!("PATCH {DOGS}/rex\n{MERGE}"), patch.to_owned()).await.code, 200);
+    let wrong =
+        dog("max", json!({"name": "Max"})).replace("\"name\":\"max\"", "\"name\":\"max\",\"finalizers\":[\"a b\"]");
+    assert_eq!(c.say(&format!("POST {DOGS}"), wrong).await.code, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_needs_no_version_and_has_columns_of_its_own() {
+    let c = start().await;
+    c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;
+    let scale = |replicas: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "rex"}, "spec": {"replicas": replicas}});
+    let scaled = c.say(&format!("PUT {DOGS}/rex/scale"), scale(3).to_string()).await;
+    assert_eq!((scaled.code, scaled.at("/spec/replicas")), (200, json!(3)), "{}", scaled.text);
+    let refused = c.say(&format!("PUT {DOGS}/rex/scale"), scale(-1).to_string()).await;
+    let words =
+        "Dog.example.com \"rex\" is invalid: .spec.replicas: Invalid value: -1: should be a non-negative integer";
+    assert_eq!((refused.code, refused.message().as_str()), (422, words));
+    let table = c.say(&format!("GET {DOGS}/rex/scale\naccept: application/json;as=Table;v=v1;g=meta.k8s.io"), "").await;
+    assert_eq!((table.at("/rows/0/cells/0"), table.at("/rows/0/cells/1")), (json!("rex"), json!(3)), "{}", table.text);
+    assert_eq!(table.at("/columnDefinitions/1/name"), "Desired");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_only_tried_answers_like_one() {
+    let c = start().await;
+    c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;
+    let tried = c.say(&format!("DELETE {DOGS}/rex?dryRun=All"), "").await;
+    assert_eq!((tried.code, tried.at("/kind"), tried.at("/status")), (200, json!("Status"), json!("Success")));
+    assert_eq!(c.say(&format!("GET {DOGS}/rex"), "").await.code, 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn discovery_and_documents_follow() {
     let c = start().await;
     let list = c.say("GET /apis/example.com/v1", "").await.json();
     let names: Vec<&str> = list["resources"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["dogs", "dogs/scale", "dogs/status"]);
+    assert_eq!(names, ["dogs", "dogs/status", "dogs/scale"]);
     assert_eq!(list["resources"][0]["shortNames"], json!(["d"]));
     let v3 = c.say("GET /openapi/v3/apis/example.com/v1", "").await;
     assert_eq!(v3.at("/components/schemas/com.example.v1.Dog/properties/spec/properties/age/maximum"), 30);
