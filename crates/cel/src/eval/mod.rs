@@ -194,7 +194,7 @@ impl<'a> Run<'a, '_> {
                 _ if *optional => return Err(EvaluationError::no_such_overload()),
                 value => value,
             };
-            map = map.insert(key, value)?;
+            map = map.put(key, value)?;
         }
         self.budget.charge(MAP_COST)?;
         Ok(Value::Map(map))

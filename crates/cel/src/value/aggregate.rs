@@ -169,6 +169,14 @@ impl<'a> Map<'a> {
 
     /// Adds an entry to a map that an expression makes; an error if the key is there or can be none.
     pub fn insert(self, key: Value<'a>, value: Value<'a>) -> Result<Map<'a>, EvaluationError> {
+        if matches!(self.get(&key), Ok(Some(_))) {
+            return Err(EvaluationError::new(format!("insert failed: key {key} already exists")));
+        }
+        self.put(key, value)
+    }
+
+    /// The same for an entry that is written out: the last of a key counts.
+    pub fn put(self, key: Value<'a>, value: Value<'a>) -> Result<Map<'a>, EvaluationError> {
         let Some(hashed) = Key::of(&key).filter(|_| !matches!(key, Value::Double(_))) else {
             return Err(EvaluationError::new(format!("unsupported key type: {}", key.type_of())));
         };
@@ -185,11 +193,13 @@ impl<'a> Map<'a> {
             }
         };
         let entries = Arc::make_mut(&mut map);
-        if entries.places.contains_key(&hashed) {
-            return Err(EvaluationError::new(format!("insert failed: key {key} already exists")));
+        match entries.places.get(&hashed) {
+            Some(place) => entries.entries[*place] = (key, value),
+            None => {
+                entries.places.insert(hashed, entries.entries.len());
+                entries.entries.push((key, value));
+            }
         }
-        entries.places.insert(hashed, entries.entries.len());
-        entries.entries.push((key, value));
         Ok(Map::Values(map))
     }
 }

@@ -146,7 +146,13 @@ pub fn decode(
 ) -> Result<Decoded, StatusError> {
     let mut context = Context::new(validation != Validation::Ignore);
     let format = Format::of(media_type, ty)?;
-    let value = read(ty, bytes, format, &mut context).map_err(|problem| unreadable(problem, gvk, bytes))?;
+    let value = read(ty, bytes, format, &mut context).map_err(|problem| {
+        let none = if format == Format::Json { no_object(bytes) } else { None };
+        match (problem, none) {
+            (Problem::Type(_), Some(why)) => unreadable(Problem::Syntax(why), gvk, bytes),
+            (problem, _) => unreadable(problem, gvk, bytes),
+        }
+    })?;
     let custom = ty.object().is_some_and(|object| object.custom);
     let value = if custom { custom_type_meta(value, gvk, bytes)? } else { check_type_meta(value, gvk)? };
     if validation == Validation::Strict && !context.strict.is_empty() {
@@ -218,6 +224,21 @@ fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Pr
         Problem::Syntax(why) if why != TOO_DEEP => Problem::Syntax(syntax::in_gos_words(bytes, why)),
         other => other,
     })
+}
+
+/// Why no version and kind are found in a document that is no object, in upstream's words.
+fn no_object(bytes: &[u8]) -> Option<String> {
+    let found = match bytes.trim_ascii_start().first()? {
+        b'[' => "array",
+        b'"' => "string",
+        b't' | b'f' => "bool",
+        b'-' | b'0'..=b'9' => "number",
+        _ => return None,
+    };
+    let wanted =
+        r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let step = "couldn't get version/kind; json parse error";
+    Some(format!("{step}: json: cannot unmarshal {found} into Go value of type {wanted}"))
 }
 
 /// The message about a body that is no object of the kind.
@@ -536,6 +557,12 @@ mod tests {
             "DaemonSet in version \"v1\" cannot be handled as a Deployment: converting (v1.DaemonSet) to (apps.Deployment): \
              unknown conversion",
         );
+        for (body, found, shown) in [("[]", "array", "5b5d"), ("\"x\"", "string", "227822"), ("5", "number", "35")] {
+            let wanted = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+            let step = "couldn't get version/kind; json parse error: json: cannot unmarshal";
+            let about = "the object provided is unrecognized (must be of type Deployment)";
+            check(body, &format!("{about}: {step} {found} into Go value of type {wanted} ({shown})"));
+        }
     }
 
     #[test]

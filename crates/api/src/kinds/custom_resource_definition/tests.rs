@@ -36,13 +36,35 @@ fn of_schema(schema: Value, expected: &[&str]) {
     let crd = crd(|crd| crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema.clone());
     let found: Vec<String> = shown(validation::validate_create(&read(&crd)))
         .into_iter()
-        .map(|error| error.replace("spec.versions[0].schema.openAPIV3Schema", "S"))
+        .map(|error| error.replace("spec.validation.openAPIV3Schema", "S"))
         .collect();
     assert_eq!(found, expected, "{schema}");
 }
 
 fn of_field(field: Value, expected: &[&str]) {
     of_schema(json!({"type": "object", "properties": {"f": field}}), expected);
+}
+
+/// Complaints about the parts that all versions have alike are about the whole definition, and are made once.
+#[test]
+fn versions_that_are_alike_and_versions_that_are_not() {
+    let wrong = json!({"type": "object", "properties": {"f": {"type": "text"}}});
+    let with = |second: &Value| {
+        let crd = crd(|crd| {
+            let versions = crd["spec"]["versions"].as_array_mut().expect("versions");
+            versions[0]["schema"]["openAPIV3Schema"] = wrong.clone();
+            let mut other = versions[0].clone();
+            (other["name"], other["storage"]) = ("v2".into(), false.into());
+            other["schema"]["openAPIV3Schema"] = second.clone();
+            versions.push(other);
+        });
+        shown(validation::validate_create(&read(&crd)))
+    };
+    let alike = with(&wrong);
+    assert!(!alike.is_empty() && alike.iter().all(|e| e.starts_with("spec.validation.openAPIV3Schema.")), "{alike:?}");
+    let one = with(&json!({"type": "object"}));
+    assert!(one.iter().all(|e| e.starts_with("spec.versions[0].schema.openAPIV3Schema.")), "{one:?}");
+    assert_eq!(one.len(), alike.len());
 }
 
 #[test]
@@ -116,7 +138,7 @@ fn versions() {
 #[test]
 fn columns_scale_and_selectable_fields() {
     let version = |change: Value, expected: &[&str]| {
-        let wanted: Vec<String> = expected.iter().map(|e| format!("spec.versions[0].{e}")).collect();
+        let wanted: Vec<String> = expected.iter().map(|e| format!("spec.{e}")).collect();
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
         check(&wanted, |crd| {
             let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
@@ -247,9 +269,7 @@ fn words_that_no_schema_may_use() {
         &["S.properties[f].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"],
     );
     check(
-        &[
-            "spec.versions[0].schema.openAPIV3Schema.properties[kind].default: Forbidden: must not be set in top-level kind",
-        ],
+        &["spec.validation.openAPIV3Schema.properties[kind].default: Forbidden: must not be set in top-level kind"],
         |crd| {
             crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] =
                 json!({"kind": {"type": "string", "default": "x"}});
@@ -401,7 +421,7 @@ fn unchanged_rules_may_cost_more() {
     };
     let (old, new) = (of("self.all(a, a + 1 + 1 + 1 > 0)"), of("self.all(a, a + 1 + 1 + 1 > 1)"));
     assert_eq!(shown(validation::validate_update(&read(&old), &read(&old))), Vec::<String>::new());
-    let place = "spec.versions[0].schema.openAPIV3Schema.properties[f].x-kubernetes-validations[0].rule";
+    let place = "spec.validation.openAPIV3Schema.properties[f].x-kubernetes-validations[0].rule";
     let wrong = format!("{place}: Forbidden: estimated rule cost exceeds budget by factor of 1.258291x {HINT}");
     assert_eq!(shown(validation::validate_update(&read(&new), &read(&old))), [&*wrong]);
     assert_eq!(shown(validation::validate_create(&read(&new))), [&*wrong]);

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionNames,
-    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresources, SelectableField,
-    WebhookClientConfig,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresources, JSONSchemaProps,
+    SelectableField, WebhookClientConfig,
 };
 
 use super::schema;
@@ -133,10 +133,11 @@ fn spec(spec: &CustomResourceDefinitionSpec, old: Option<&CustomResourceDefiniti
         errors.push(FieldError::invalid(&path.child("preserveUnknownFields"), true, detail));
     }
     let place = path.child("versions");
+    let shared = Shared::of(&spec.versions);
     for (i, one) in spec.versions.iter().enumerate() {
         errors.extend(wrong_name(&place.index(i).child("name"), &one.name, "", dns1035_label(&one.name)));
         let before = old.and_then(|old| old.versions.iter().find(|version| version.name == one.name));
-        errors.extend(version(one, before, &place.index(i)));
+        errors.extend(version(one, before, &shared, &place.index(i)));
     }
     let unique: BTreeSet<&str> = spec.versions.iter().map(|version| &*version.name).collect();
     if unique.len() != spec.versions.len() {
@@ -160,6 +161,11 @@ fn spec(spec: &CustomResourceDefinitionSpec, old: Option<&CustomResourceDefiniti
         }
     }
     errors.extend(names(given, &of_names));
+    if let Some(first) = spec.versions.first() {
+        let before = old.and_then(|old| old.versions.iter().find(|version| version.name == first.name));
+        let status = spec.versions.iter().any(has_status);
+        errors.extend(parts(first, before, status, &shared, (path, path.child("validation"))));
+    }
     errors.extend(spec.conversion.iter().flat_map(|given| conversion(given, &path.child("conversion"))));
     errors
 }
@@ -190,27 +196,77 @@ fn names(names: &CustomResourceDefinitionNames, path: &Path) -> Errors {
     errors
 }
 
+/// The parts that all versions have alike. Upstream moves them out of the versions before it looks at them: that is where
+/// complaints about them point to.
+struct Shared {
+    schema: bool,
+    subresources: bool,
+    columns: bool,
+    selectable: bool,
+}
+
+impl Shared {
+    fn of(versions: &[CustomResourceDefinitionVersion]) -> Self {
+        type Version = CustomResourceDefinitionVersion;
+        let alike = |same: fn(&Version, &Version) -> bool| versions.windows(2).all(|pair| same(&pair[0], &pair[1]));
+        Shared {
+            schema: alike(|a, b| a.schema == b.schema),
+            subresources: alike(|a, b| a.subresources == b.subresources),
+            columns: alike(|a, b| a.additional_printer_columns == b.additional_printer_columns),
+            selectable: alike(|a, b| a.selectable_fields == b.selectable_fields),
+        }
+    }
+
+    fn others(&self) -> Self {
+        let Shared { schema, subresources, columns, selectable } = self;
+        Shared { schema: !schema, subresources: !subresources, columns: !columns, selectable: !selectable }
+    }
+}
+
+fn has_status(version: &CustomResourceDefinitionVersion) -> bool {
+    version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some())
+}
+
+fn given_schema(version: &CustomResourceDefinitionVersion) -> Option<&JSONSchemaProps> {
+    version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref())
+}
+
 fn version(
     version: &CustomResourceDefinitionVersion,
     old: Option<&CustomResourceDefinitionVersion>,
+    shared: &Shared,
     path: &Path,
 ) -> Errors {
     let mut errors = deprecation(version, &path.child("deprecationWarning"));
-    let subresources = version.subresources.clone().unwrap_or_default();
-    let of_schema = path.child("schema").child("openAPIV3Schema");
-    let given = version.schema.as_ref().and_then(|s| s.open_api_v3_schema.as_ref());
-    match given {
-        None => errors.push(FieldError::required(&of_schema, "")),
-        Some(given) => {
-            let unchanged = old.is_some_and(|old| old.schema == version.schema);
-            errors.extend(schema::validate(given, subresources.status.is_some(), unchanged, &of_schema));
-        }
+    let of_schema = path.child("schema");
+    if given_schema(version).is_none() {
+        errors.push(FieldError::required(&of_schema.child("openAPIV3Schema"), ""));
     }
-    errors.extend(scale(&subresources, &path.child("subresources")));
-    for (i, one) in version.additional_printer_columns.iter().flatten().enumerate() {
+    errors.extend(parts(version, old, has_status(version), &shared.others(), (path, of_schema)));
+    errors
+}
+
+/// Checks these parts of a version, which stand below `path`, the schema at its own place.
+fn parts(
+    version: &CustomResourceDefinitionVersion,
+    old: Option<&CustomResourceDefinitionVersion>,
+    status: bool,
+    which: &Shared,
+    (path, of_schema): (&Path, Path),
+) -> Errors {
+    let mut errors = Errors::new();
+    let given = given_schema(version);
+    if let Some(given) = given.filter(|_| which.schema) {
+        let unchanged = old.is_some_and(|old| old.schema == version.schema);
+        errors.extend(schema::validate(given, status, unchanged, &of_schema.child("openAPIV3Schema")));
+    }
+    if let Some(subresources) = version.subresources.as_ref().filter(|_| which.subresources) {
+        errors.extend(scale(subresources, &path.child("subresources")));
+    }
+    for (i, one) in version.additional_printer_columns.iter().flatten().enumerate().filter(|_| which.columns) {
         errors.extend(column(one, &path.child("additionalPrinterColumns").index(i)));
     }
-    let selectable = version.selectable_fields.as_deref().unwrap_or_default();
+    let selectable = version.selectable_fields.as_deref().filter(|_| which.selectable).unwrap_or_default();
     let place = path.child("selectableFields");
     match given {
         Some(given) if !selectable.is_empty() => {
