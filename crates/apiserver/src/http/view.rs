@@ -76,7 +76,7 @@ impl View {
         include: &str,
         of: Option<&Definition>,
     ) -> Result<View, StatusError> {
-        Self::choose(known, headers, include, of).map(|(view, _)| view)
+        Self::choose(known, headers, include, of, "").map(|(view, _)| view)
     }
 
     /// The view of one object. Its metadata are no list.
@@ -86,7 +86,7 @@ impl View {
         include: &str,
         of: &Definition,
     ) -> Result<View, StatusError> {
-        match Self::choose(known, headers, include, Some(of))? {
+        match Self::choose(known, headers, include, Some(of), METADATA_LIST)? {
             (_, Some(METADATA_LIST)) => Err(StatusError::not_acceptable(format!(
                 "you requested {METADATA_LIST}, but the requested object is not a list ({})",
                 go_type(of, &of.kind)
@@ -102,7 +102,7 @@ impl View {
         include: &str,
         of: &Definition,
     ) -> Result<View, StatusError> {
-        match Self::choose(known, headers, include, Some(of))? {
+        match Self::choose(known, headers, include, Some(of), METADATA)? {
             (_, Some(METADATA)) => Err(StatusError::not_acceptable(format!(
                 "you requested {METADATA}, but the requested object is a list ({})",
                 go_type(of, &of.list_kind)
@@ -111,12 +111,14 @@ impl View {
         }
     }
 
-    /// The view that is asked for, with the name of its form where that is one of metadata.
+    /// The view that is asked for, with the name of its form where that is one of metadata. The form `unfit` is taken only where
+    /// there is no other.
     fn choose(
         known: &[Encoding],
         headers: &HeaderMap,
         include: &str,
         of: Option<&Definition>,
+        unfit: &str,
     ) -> Result<(View, Option<&'static str>), StatusError> {
         if accept::is_usual(headers) {
             return Ok((View::OBJECT, None));
@@ -126,7 +128,10 @@ impl View {
             let taken = known.iter().filter(|encoding| clause.takes(encoding.media_type()));
             taken.copied().find_map(|encoding| Self::read(encoding, clause, include, of))
         };
-        let (view, named) = clauses.iter().find_map(read).ok_or_else(|| not_acceptable(known, false))?;
+        // A client may name the form of an object and that of a list for whichever it gets.
+        let fits = |(_, named): &(View, Option<&'static str>)| *named != Some(unfit);
+        let found = clauses.iter().filter_map(read).find(fits).or_else(|| clauses.iter().find_map(read));
+        let (view, named) = found.ok_or_else(|| not_acceptable(known, false))?;
         if matches!(view.form, Form::Table(_)) && Include::parse(include).is_none() {
             let known = "must be 'Metadata', 'Object', 'None', or empty";
             let error = FieldError::invalid(&Path::new("includeObject"), include, known);

@@ -287,6 +287,20 @@ async fn a_deletion_that_is_only_tried_answers_like_one() {
     assert_eq!(c.say(&format!("GET {DOGS}/rex"), "").await.code, 200);
 }
 
+/// As our own clients do, which read an object, a list or a watch in one way.
+#[tokio::test(start_paused = true)]
+async fn a_client_may_name_both_forms_of_metadata() {
+    let c = start().await;
+    c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;
+    let form = |kind: &str| format!("application/json;as={kind};g=meta.k8s.io;v=v1");
+    let both = format!("accept: {},{}", form("PartialObjectMetadataList"), form("PartialObjectMetadata"));
+    let one = c.say(&format!("GET {DOGS}/rex\n{both}"), "").await;
+    let list = c.say(&format!("GET {DOGS}\n{both}"), "").await;
+    let watch = c.say(&format!("GET {DOGS}?watch=true&timeoutSeconds=1&resourceVersion=0\n{both}"), "").await;
+    let kinds = (one.at("/kind"), list.at("/kind"), watch.at("/object/kind"));
+    assert_eq!(kinds, (json!("PartialObjectMetadata"), json!("PartialObjectMetadataList"), json!("PartialObjectMetadata")));
+}
+
 #[tokio::test(start_paused = true)]
 async fn discovery_and_documents_follow() {
     let c = start().await;
