@@ -55,6 +55,13 @@ impl StatusError {
         self
     }
 
+    /// The same, told beside these warnings.
+    #[must_use]
+    pub fn beside(mut self, mut warnings: Vec<String>) -> Self {
+        warnings.append(&mut self.warnings);
+        StatusError { warnings, ..self }
+    }
+
     pub fn not_found(group: &str, plural: &str, name: &str) -> Self {
         Self::new(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, plural)))
             .about(details(group, plural, name))

@@ -575,6 +575,17 @@ mod tests {
         assert_eq!(error.message, words);
     }
 
+    /// As upstream's server answers: it states nothing about what is below.
+    #[test]
+    fn a_null_takes_nothing_away_that_others_have() {
+        let live = apply(None, "one", body(container("a", "i")), false).expect("applied");
+        let applied = apply(Some(&live), "two", body(Value::Null), true).expect("applied");
+        assert_eq!(applied["spec"], live["spec"]);
+        let config = body(json!({"template": {"spec": {"containers": null}}}));
+        let applied = apply(Some(&live), "two", config, true).expect("applied");
+        assert_eq!(applied["spec"]["template"]["spec"]["containers"], live["spec"]["template"]["spec"]["containers"]);
+    }
+
     #[test]
     fn requests_that_do_not_fit_the_schema_are_refused() {
         let check = |config: Value, expected: &str| {

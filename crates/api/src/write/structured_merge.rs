@@ -211,7 +211,12 @@ pub fn blank(ty: &Type) -> Value {
 pub fn merge(ty: &Type, live: Value, config: &Value) -> Value {
     match shape(ty, [Some(&live), Some(config)]) {
         Shape::Map(ty) => {
-            let (Value::Object(mut out), Value::Object(config)) = (live, config) else { return config.clone() };
+            let (mut out, config) = match (live, config) {
+                (Value::Object(out), Value::Object(config)) => (out, config),
+                // Nothing is stated: what is there stays, unless that is nothing either.
+                (Value::Object(out), Value::Null) if !out.is_empty() => return Value::Object(out),
+                _ => return config.clone(),
+            };
             for (name, theirs) in config {
                 let merged = match out.remove(name) {
                     Some(ours) => merge(entry(ty, name).0, ours, theirs),
@@ -223,6 +228,7 @@ pub fn merge(ty: &Type, live: Value, config: &Value) -> Value {
         }
         Shape::List(list) => match (live, config) {
             (Value::Array(live), Value::Array(config)) => Value::Array(merge_lists(list, live, config)),
+            (Value::Array(live), Value::Null) if !live.is_empty() => Value::Array(live),
             (_, config) => config.clone(),
         },
         Shape::Leaf => config.clone(),

@@ -66,8 +66,19 @@ impl Request {
         }
     }
 
-    /// Creates a decoded object. With `tracked` its managed fields are still to be made.
+    /// Creates a decoded object. With `tracked` its managed fields are still to be made. The warnings are told in any case.
     pub(super) async fn create(
+        &self,
+        object: Value,
+        warnings: Vec<String>,
+        options: &WriteOptions,
+        tracked: bool,
+    ) -> Result<Written, StatusError> {
+        let told = warnings.clone();
+        self.create_decoded(object, warnings, options, tracked).await.map_err(|refused| refused.beside(told))
+    }
+
+    async fn create_decoded(
         &self,
         mut object: Value,
         mut warnings: Vec<String>,

@@ -174,7 +174,8 @@ impl Request {
             Ok((new, warnings, unconditional))
         };
         let (new, mut warnings, unconditional) = self.thought_through(think).await?;
-        let (mut new, companions) = self.admit_update(options, new, &old, &mut warnings).await?;
+        let admitted = self.admit_update(options, new, &old, &mut warnings).await;
+        let (mut new, companions) = admitted.map_err(|refused| refused.beside(warnings.clone()))?;
         if options.dry_run {
             return Ok(Some(Written { outcome: Outcome::Tried(new), warnings }));
         }

@@ -150,6 +150,13 @@ async fn wrong_objects_are_refused_in_upstreams_words() {
         let wanted = format!("Dog.example.com \"rex\" is invalid: {message}");
         assert_eq!((refused.code, refused.message()), (422, wanted));
     }
+    // Warnings are told beside the refusal.
+    let refused = c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "R", "wings": 2}))).await;
+    assert_eq!((refused.code, refused.headers["warning"].as_bytes()), (422, &b"299 - \"unknown field \\\"spec.wings\\\"\""[..]));
+    c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;
+    let patch = r#"{"spec":{"name":"R","wings":2}}"#;
+    let refused = c.say(&format!("PATCH {DOGS}/rex\n{MERGE}"), patch.to_owned()).await;
+    assert_eq!((refused.code, refused.headers["warning"].as_bytes()), (422, &b"299 - \"unknown field \\\"spec.wings\\\"\""[..]));
 }
 
 #[tokio::test(start_paused = true)]
