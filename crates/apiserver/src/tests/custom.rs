@@ -152,11 +152,17 @@ async fn wrong_objects_are_refused_in_upstreams_words() {
     }
     // Warnings are told beside the refusal.
     let refused = c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "R", "wings": 2}))).await;
-    assert_eq!((refused.code, refused.headers["warning"].as_bytes()), (422, &b"299 - \"unknown field \\\"spec.wings\\\"\""[..]));
+    assert_eq!(
+        (refused.code, refused.headers["warning"].as_bytes()),
+        (422, &b"299 - \"unknown field \\\"spec.wings\\\"\""[..])
+    );
     c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;
     let patch = r#"{"spec":{"name":"R","wings":2}}"#;
     let refused = c.say(&format!("PATCH {DOGS}/rex\n{MERGE}"), patch.to_owned()).await;
-    assert_eq!((refused.code, refused.headers["warning"].as_bytes()), (422, &b"299 - \"unknown field \\\"spec.wings\\\"\""[..]));
+    assert_eq!(
+        (refused.code, refused.headers["warning"].as_bytes()),
+        (422, &b"299 - \"unknown field \\\"spec.wings\\\"\""[..])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -305,7 +311,10 @@ async fn a_client_may_name_both_forms_of_metadata() {
     let list = c.say(&format!("GET {DOGS}\n{both}"), "").await;
     let watch = c.say(&format!("GET {DOGS}?watch=true&timeoutSeconds=1&resourceVersion=0\n{both}"), "").await;
     let kinds = (one.at("/kind"), list.at("/kind"), watch.at("/object/kind"));
-    assert_eq!(kinds, (json!("PartialObjectMetadata"), json!("PartialObjectMetadataList"), json!("PartialObjectMetadata")));
+    assert_eq!(
+        kinds,
+        (json!("PartialObjectMetadata"), json!("PartialObjectMetadataList"), json!("PartialObjectMetadata"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
