@@ -343,7 +343,8 @@ async fn a_real_bus_takes_what_is_said_to_it() {
     let lock = logind.inhibit().await.unwrap();
     assert_eq!(machine.locks(), 1);
     drop(lock);
-    assert_eq!(machine.locks(), 0);
+    // A process that another test starts just then has the descriptor until it is a program of its own.
+    outside("the lock is given back", || machine.locks() == 0).await;
     // Another program tells everybody, and the kubelet itself, that the machine ends.
     let mut stranger = Peer::connect(&socket).await;
     stranger.ask_bus("Hello", "", Body::default()).await;
