@@ -35,4 +35,4 @@ until_true 120 curl -sfk -H "Authorization: Bearer $token" "https://127.0.0.1:$T
 
 what=${1:-requests}
 [ $# = 0 ] || shift
-TOKEN=$token OURS=$PORT THEIRS=$THEIRS python3 "$HERE/upstream/$what.py" "$@"
+TOKEN=$token OURS=$PORT THEIRS=$THEIRS python3 -B "$HERE/upstream/$what.py" "$@"
