@@ -94,12 +94,12 @@ step "containers are started again while the server is stopped, with the variabl
 k create configmap said --from-literal=word=lasting >/dev/null
 cat <<POD | k apply -f - >/dev/null
 {apiVersion: v1, kind: Pod, metadata: {name: goes-on}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: main,
-  image: "skiff.local/busybox:1", envFrom: [{configMapRef: {name: said}}], command: [sh, -c, 'echo "\$word"; sleep 100000']}]}}
+  image: "skiff.local/busybox:1", envFrom: [{configMapRef: {name: said}}], command: [sh, -c, 'echo "\$word"; sleep 123456']}]}}
 POD
 k wait --for=condition=Ready pod/goes-on --timeout=60s >/dev/null
 logs=$(echo "$NODE"/logs/default_goes-on_*/main)
 kill -STOP "$server"
-kill -9 "$(pgrep -f '^sh -c echo "\$word"')"
+kill -9 "$(pgrep -f '^sleep 123456')"
 until_true 60 has lasting cat "$logs/1.log"
 kill -CONT "$server"
 until_true 60 says 1 k get pod goes-on -o jsonpath='{.status.containerStatuses[0].restartCount}'
