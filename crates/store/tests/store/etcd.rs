@@ -76,6 +76,16 @@ impl Server {
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status().unwrap();
         assert!(sent.success());
+        // The last of its threads may still be answering when the signal has been sent.
+        while name == "STOP" && !self.is_stopped() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).into_iter().flatten().flatten();
+        let state = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+        threads.into_iter().all(|thread| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(state))
     }
 
     pub async fn connect(&self, prefix: &str) -> Etcd {
