@@ -1,6 +1,11 @@
 //! The mounts that volumes need of the kernel. They stand behind a trait, so that all else is tested without root.
 
-use std::{io, path::Path};
+use std::{
+    io,
+    path::Path,
+    sync::mpsc::{RecvTimeoutError, sync_channel},
+    time::Duration,
+};
 
 use nix::{
     errno::Errno,
@@ -19,6 +24,9 @@ pub trait Mounter: Send + Sync {
     /// Unmounts what is mounted at and below a path.
     fn unmount(&self, path: &Path) -> io::Result<()>;
 }
+
+/// How often it is looked whether a mount has gone while the kernel still has to do with its server.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The mounts of this machine.
 pub struct Kernel;
@@ -65,9 +73,29 @@ impl Mounter for Kernel {
         for point in files::mounts::at_and_below(path) {
             let failed =
                 |errno: Errno| io::Error::new(io::Error::from(errno).kind(), format!("{}: {errno}", point.display()));
-            umount2(&point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW).map_err(failed)?;
+            detach(&point).map_err(failed)?;
         }
         Ok(())
+    }
+}
+
+/// Takes a mount away. The kernel does so at once, and then tells the server of a network's file system that nobody is there any more,
+/// for as long as that takes: such a server may be gone, and the call is left to itself.
+fn detach(point: &Path) -> Result<(), Errno> {
+    let (ended, end) = sync_channel(1);
+    let place = point.to_owned();
+    std::thread::spawn(move || {
+        let _ = ended.send(umount2(&place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW));
+    });
+    loop {
+        match end.recv_timeout(PATIENCE) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Disconnected) => return Err(Errno::EIO),
+            Err(RecvTimeoutError::Timeout) if !files::mounts::at_and_below(point).iter().any(|one| one == point) => {
+                return Ok(());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
     }
 }
 
