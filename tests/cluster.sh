@@ -1,5 +1,5 @@
 # Sourced by the cluster tests: a cluster of their own, helpers to check things, and the certainty that it ends.
-set -euo pipefail
+set -Eeuo pipefail
 : "${SKIFF:?}" "${KUBECTL:?}"
 
 DATA=${DATA:-/var/lib/skiff-test}
@@ -106,7 +106,20 @@ on_exit() {
     for pid in "${STARTED[@]}"; do kill "$pid" 2>/dev/null || true; done
     for folder in "${FOLDERS[@]}"; do "$SKIFF" down --data-dir "$folder" >/dev/null 2>&1 || true; done
     rm -rf "$WORK"
+    # `run.sh` says it once more at its end: of a run far away that is all that one may see.
+    [ $code = 0 ] || echo "FAILED at: ${FAILED_AT:-the start}" | tee -a "${FAILURES:-/dev/null}" >&2
     exit $code
 }
 trap on_exit EXIT
-step() { echo "  - $*"; }
+STEP="before the first step"
+step() {
+    STEP=$*
+    echo "  - $STEP"
+}
+
+# Keeps the place of the first command that failed: the line of the test itself, whichever helper it was in.
+note_failure() {
+    local line=${BASH_LINENO[-2]}
+    [ -n "${FAILED_AT:-}" ] || FAILED_AT="$STEP: ${BASH_SOURCE[-1]##*/}:$line: $(sed -n "${line}p" "${BASH_SOURCE[-1]}" 2>/dev/null)"
+}
+trap note_failure ERR

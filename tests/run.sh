@@ -13,6 +13,9 @@ export SKIFF
 
 passed=0
 failed=0
+FAILURES=$(mktemp)
+export FAILURES
+trap 'rm -f "$FAILURES"' EXIT
 run() { # run NAME COMMAND...
     local name=$1
     shift
@@ -21,7 +24,7 @@ run() { # run NAME COMMAND...
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
-        echo "--- FAILED: $name"
+        echo "--- FAILED: $name" | tee -a "$FAILURES"
     fi
 }
 
@@ -73,5 +76,6 @@ run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
 run "engines of today" ./engines.sh
 run "restarts" ./restarts.sh
+cat "$FAILURES"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
