@@ -63,6 +63,8 @@ value "such as 30000-32767" --service-node-port-range 5
 value "DNS name" --cluster-domain "bad domain"
 value "a host name or an address" --tls-san "bad san!"
 value "is not in the list of known controllers" --controllers nonsense
+value "unknown tls version" --tls-min-version TLS1.3
+value "not supported or doesn't exist" --tls-cipher-suites RC4
 value "No such file" --token-auth-file /no/such/file
 value "is a folder" --token-auth-file /
 value "such as https://10.0.0.1:2379" --etcd-servers not-a-url

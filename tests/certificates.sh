@@ -5,10 +5,26 @@
 command -v openssl >/dev/null || { echo "SKIPPED: the signer of this test is openssl"; exit 0; }
 
 GATES=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true,NodeDeclaredFeatures=true,RestartAllContainersOnContainerExits=true
-"$SKIFF" "${UP[@]}" --feature-gates=$GATES --runtime-config=certificates.k8s.io/v1beta1=true >/dev/null
+cat >"$WORK/kubelet.yaml" <<YAML
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+tlsMinVersion: VersionTLS12
+tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305, TLS_RSA_WITH_AES_128_GCM_SHA256]
+YAML
+"$SKIFF" "${UP[@]}" --feature-gates=$GATES --runtime-config=certificates.k8s.io/v1beta1=true --tls-min-version VersionTLS13 \
+    --kubelet-config "$WORK/kubelet.yaml" >/dev/null
 k create namespace signed >/dev/null
 k() { HOME=$WORK "$KUBECTL" -n signed "$@"; }
 until_true 20 k get serviceaccount default
+
+step "old versions of TLS and suites that were not chosen are not spoken"
+# speaks PORT ARGUMENT...: whether curl, told to speak like this, is answered at all.
+speaks() { curl -sk -o /dev/null "https://127.0.0.1:$1/healthz" "${@:2}"; }
+speaks "$PORT" || fail "the API server is not answering"
+! speaks "$PORT" --tls-max 1.2 || fail "the API server speaks TLS 1.2"
+speaks 20250 --tls-max 1.2 --ciphers ECDHE-ECDSA-CHACHA20-POLY1305 || fail "the kubelet does not speak the suite that was chosen"
+! speaks 20250 --tls-max 1.2 --ciphers ECDHE-ECDSA-AES128-GCM-SHA256 || fail "the kubelet speaks a suite that was not chosen"
+has "TLS_RSA_WITH_AES_128_GCM_SHA256 is not spoken: it has known weaknesses" cat "$DATA/skiff.log"
 
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$WORK/ca.key" -out "$WORK/ca.crt" \
     -subj "/CN=our authority" -days 2 2>/dev/null

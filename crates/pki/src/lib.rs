@@ -14,6 +14,7 @@ pub mod jwk;
 pub mod jws;
 pub mod jwt;
 pub mod kubeconfig;
+pub mod protocols;
 pub mod proven;
 pub mod signing;
 pub mod sites;
@@ -27,12 +28,13 @@ use std::path::PathBuf;
 pub use authority::{Authority, Credential, Grant, Subject, Usage};
 pub use folder::{Names, Pki};
 pub use kubeconfig::kubeconfig;
+pub use protocols::Protocols;
 pub use proven::ProvenKey;
 pub use signing::{SigningKey, VerifyingKey};
 pub use sites::{Site, Sites};
 pub use tls::{
     ClientCertificates, Serving, client_config, client_config_believing_all, client_config_of_bundle,
-    client_config_of_machine, client_config_showing, server_config,
+    client_config_of_machine, client_config_showing, server_config, server_config_speaking,
 };
 pub use wish::Wish;
 

@@ -18,7 +18,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
-use crate::{Credential, PkiError, Result, bundle::Bundle, inspect};
+use crate::{Credential, PkiError, Result, bundle::Bundle, inspect, protocols::Protocols};
 
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: std::sync::OnceLock<Arc<CryptoProvider>> = std::sync::OnceLock::new();
@@ -82,10 +82,21 @@ impl ResolvesClientCert for Serving {
     }
 }
 
+/// As [`server_config_speaking`], of all that is spoken.
+pub fn server_config(serving: Arc<dyn ResolvesServerCert>, hints: Option<&str>, alpn: &[&str]) -> Result<ServerConfig> {
+    server_config_speaking(&Protocols::default(), serving, hints, alpn)
+}
+
 /// A server's settings. `hints` (PEM) are the authorities whose client certificates are welcome, in none all are; without them no client
 /// certificate is asked for. `alpn` is in order of preference, such as `["h2", "http/1.1"]`.
-pub fn server_config(serving: Arc<dyn ResolvesServerCert>, hints: Option<&str>, alpn: &[&str]) -> Result<ServerConfig> {
-    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+pub fn server_config_speaking(
+    protocols: &Protocols,
+    serving: Arc<dyn ResolvesServerCert>,
+    hints: Option<&str>,
+    alpn: &[&str],
+) -> Result<ServerConfig> {
+    let builder = ServerConfig::builder_with_provider(protocols.of(provider()));
+    let builder = builder.with_protocol_versions(protocols.versions())?;
     let builder = match hints {
         None => builder.with_no_client_auth(),
         Some(hints) => builder.with_client_cert_verifier(Arc::new(AnyCertificate {

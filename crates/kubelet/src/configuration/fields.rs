@@ -42,11 +42,8 @@ pub const FIELDS: &[Field] = &[
     ("readOnlyPort", Only("0", "nothing listens here without TLS and authentication")),
     ("tlsCertFile", Only("\"\"", "the cluster issues and renews the node's certificate")),
     ("tlsPrivateKeyFile", Only("\"\"", "the cluster issues and renews the node's certificate")),
-    ("tlsCipherSuites", Only("[]", "suites cannot be chosen: only those without known weaknesses are there")),
-    (
-        "tlsMinVersion",
-        Only("\"VersionTLS12\"", "1.2 is the oldest version that is spoken, and 1.3 is spoken with who can"),
-    ),
+    ("tlsCipherSuites", Setting),
+    ("tlsMinVersion", Setting),
     ("rotateCertificates", Without("true", "certificates are always renewed before they end")),
     ("serverTLSBootstrap", Without("true", "the cluster always issues the serving certificate")),
     (

@@ -123,6 +123,8 @@ pub struct Settings {
     pub shutdown: Shutdown,
     /// The ids of a Pod whose users are none of the node's.
     pub users_per_pod: u32,
+    /// The versions and cipher suites of TLS that the node's server speaks.
+    pub protocols: pki::Protocols,
     /// Where spans go; none are made when absent.
     pub tracing: Option<spans::config::Config>,
 }
@@ -165,6 +167,7 @@ impl Default for Settings {
             protect_kernel: false,
             shutdown: Shutdown::default(),
             users_per_pod: UNIT,
+            protocols: pki::Protocols::default(),
             tracing: None,
         }
     }
@@ -374,6 +377,12 @@ impl Settings {
         fields.set("address", &mut self.address, |v| ip(v).map(|ip| Some(ip).filter(|ip| !ip.is_unspecified())))?;
         fields.set("healthzBindAddress", &mut self.healthz.0, ip)?;
         fields.set("healthzPort", &mut self.healthz.1, |v| number(0..=65_535)(v).map(|n| n as u16))?;
+        fields.set("tlsMinVersion", &mut self.protocols, |v| pki::Protocols::default().since(text(v)?))?;
+        let oldest = self.protocols.clone();
+        fields.set("tlsCipherSuites", &mut self.protocols, |value| {
+            let names = value.as_array().ok_or("it must be a list")?;
+            oldest.with_suites(names.iter().map(text).collect::<Result<Vec<_>, _>>()?)
+        })?;
         fields.set("nodeStatusUpdateFrequency", &mut self.status_update, period)?;
         // Whoever says how often it is looked at means by that how often it is told, unless that is said too.
         if fields.at("nodeStatusUpdateFrequency").is_some() {
@@ -560,6 +569,11 @@ mod tests {
                 "preloadedImagesVerificationAllowlist: not a valid wildcard pattern",
             ),
             (json!({"tracing": {"rate": 1}}), "tracing: unknown field \"rate\""),
+            (json!({"tlsMinVersion": "1.3"}), "tlsMinVersion: unknown tls version \"1.3\""),
+            (
+                json!({"tlsCipherSuites": ["TLS_AES_128_GCM_SHA256", "RC4"]}),
+                "tlsCipherSuites: Cipher suite RC4 not supported or doesn't exist",
+            ),
             (
                 json!({"tracing": {"samplingRatePerMillion": 1_000_001}}),
                 "tracing: samplingRatePerMillion: Invalid value: 1000001: sampling rate per million must be less than or equal",

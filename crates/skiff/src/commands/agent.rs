@@ -485,7 +485,10 @@ fn kubelet_config(
     kubelet_config::warn(document.as_ref());
     let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
     make(&manifests)?;
-    let tls = pki::server_config(cluster.serving.clone(), Some(&cluster.authority), &["http/1.1"])?;
+    let settings = kubelet_config::settings(document.as_ref())?;
+    settings.protocols.warnings().iter().for_each(|why| tracing::warn!("the kubelet's TLS: {why}"));
+    let shown = cluster.serving.clone();
+    let tls = pki::server_config_speaking(&settings.protocols, shown, Some(&cluster.authority), &["http/1.1"])?;
     Ok(kubelet::Config {
         node_name: name.to_owned(),
         node_ip: *cluster.addresses.first().context("the node has no address")?,
@@ -508,7 +511,7 @@ fn kubelet_config(
         features: cluster.features,
         settings: kubelet::configuration::settings::Settings {
             credential_providers: options.image_credentials.providers(cluster.features)?,
-            ..kubelet_config::settings(document.as_ref())?
+            ..settings
         },
         document,
         selinux_labels: options.selinux || options.container_runtime_endpoint.is_some(),

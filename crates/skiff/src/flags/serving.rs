@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use pki::{ClientCertificates, Credential, Serving};
+use pki::{ClientCertificates, Credential, Protocols, Serving};
 
 use super::value;
 use crate::control_plane::followed::read;
@@ -25,6 +25,12 @@ pub struct ServingFlags {
     /// followed, and the flag may be given again
     #[arg(long, value_name = "CERT,KEY[:NAMES]", value_parser = named)]
     tls_sni_cert_key: Vec<Named>,
+    /// The oldest version of TLS that clients may speak: VersionTLS12 (the usual) or VersionTLS13
+    #[arg(long, value_name = "VERSION", value_parser = |text: &str| Protocols::default().since(text).map(|_| text.to_owned()))]
+    tls_min_version: Option<String>,
+    /// The cipher suites of TLS 1.2 that clients may speak, by upstream's names; all without known weaknesses if there are none
+    #[arg(long, value_delimiter = ',', value_name = "SUITES", value_parser = |text: &str| Protocols::default().with_suites([text]).map(|_| text.to_owned()))]
+    tls_cipher_suites: Vec<String>,
 }
 
 /// Files of a certificate, and its names; those in it where there are none.
@@ -54,6 +60,13 @@ impl ServingFlags {
         let files = self.tls_cert_file.clone().zip(self.tls_private_key_file.clone());
         let first = files.map(|(certificate, key)| Named { certificate, key, names: Vec::new() });
         self.tls_sni_cert_key.iter().cloned().chain(first).collect()
+    }
+
+    /// The versions and suites of TLS that are spoken.
+    pub fn protocols(&self) -> anyhow::Result<Protocols> {
+        let protocols = Protocols::default().since(self.tls_min_version.as_deref().unwrap_or_default());
+        let suites = self.tls_cipher_suites.iter().map(String::as_str);
+        protocols.and_then(|protocols| protocols.with_suites(suites)).map_err(anyhow::Error::msg)
     }
 
     /// Whether the files can be used: said before anything begins.
@@ -103,6 +116,13 @@ mod tests {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
         assert!(parse(&[&format!("--tls-sni-cert-key={c},{k}:a_b!")]).is_err());
+        assert!(
+            parse(&["--tls-min-version=VersionTLS9"]).is_err() && parse(&["--tls-cipher-suites=TLS_NONE"]).is_err()
+        );
+        let weak = "--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_RSA_WITH_AES_128_GCM_SHA256";
+        let spoken = parse(&["--tls-min-version=VersionTLS13", weak]).unwrap().protocols().unwrap();
+        assert_ne!(spoken, Protocols::default());
+        assert_eq!(spoken.warnings().len(), 2, "{spoken:?}");
         let other = authority.issue(&pki::Subject::server("x", Vec::new())).unwrap();
         std::fs::write(path("k"), &other.key).unwrap();
         let error = flags.check().unwrap_err();
