@@ -121,9 +121,10 @@ pub fn of_container(
     let id_before = || reported.filter(|_| record.is_anew)?.container_id.clone();
     let up = latest.filter(|r| r.state == State::Running);
     let done = latest.is_some_and(|r| r.state == State::Exited && r.exit_code == 0);
-    let ready = match up {
-        Some(ran) => memory.run(&ran.id).ready,
-        None => init && !is_sidecar(container) && done,
+    // Others wait for the end of an init container, not for its being up.
+    let ready = match init && !is_sidecar(container) {
+        true => done,
+        false => up.is_some_and(|ran| memory.run(&ran.id).ready),
     };
     let started = up.is_some_and(|r| memory.run(&r.id).started);
     let image = container.image.clone().unwrap_or_default();

@@ -127,6 +127,7 @@ fn conditions_name_who_is_missing() {
     };
     let incomplete = "ContainersNotInitialized containers with incomplete status:";
     check("Always", "", &format!("False {incomplete} [i s]"), &format!("False {unready} [s m n]"));
+    check("Always", "i:up", &format!("False {incomplete} [i s]"), &format!("False {unready} [s m n]"));
     check("Always", "i:0", &format!("False {incomplete} [s]"), &format!("False {unready} [s m n]"));
     check("Always", "i:0 s:up", "True", &format!("False {unready} [m n]"));
     check("Always", "i:0 s:up m:up n:1", "True", &format!("False {unready} [n]"));
@@ -183,6 +184,7 @@ fn states_of_containers() {
     let waiting = |reason: &str| json!([format!("waiting {reason}"), "", 0, false, false]);
     assert_eq!(state(&of(&desired, "", |_| ()), "i"), waiting("PodInitializing"));
     assert_eq!(state(&of(&desired, "i:up", |_| ()), "m"), waiting("PodInitializing"));
+    assert_eq!(state(&of(&desired, "i:up", |_| ()), "i"), json!(["running", "", 0, false, true]));
     assert_eq!(state(&of(&desired, "i:0", |_| ()), "i"), json!(["Completed 0", "", 0, true, false]));
     assert_eq!(state(&of(&desired, "i:0 s:up m:1", |_| ()), "m"), json!(["Error 1", "", 0, false, false]));
     let crashed = of(&desired, "i:0 s:up m:1 m:2", crashing);
