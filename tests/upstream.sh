@@ -2,7 +2,8 @@
 # Asks skiff and upstream's own server of custom resources the same, and prints where the answers differ:
 #   SKIFF=… tests/upstream.sh requests | schemas [SEED] | expressions | audit | encryption | admission [CASE…]
 # Upstream's apiextensions-apiserver is built from Debian's packages of its source, which takes some ten minutes once, and asks this
-# skiff about users and namespaces. It is a minor version newer, so a person judges what is printed; `run.sh` does not run this.
+# skiff about users, namespaces, policies and webhooks. It is a minor version newer, so a person judges what is printed; `run.sh` does
+# not run this. A KMS plugin for `encryption` takes its gRPC from PyPI.
 KUBECTL=${KUBECTL:-kubectl}
 PORT=${PORT:-16560}
 . "$(dirname "$0")/cluster.sh"
