@@ -12,6 +12,8 @@ import time
 OWN = {"uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "time", "lastTransitionTime", "continue"}
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+# The end of a name that a server made.
+RANDOM = re.compile(r"\b(g-|Q_)[b-z2-9]{5}\b")
 # The next complaint of a list of them: upstream tells them in no order.
 NEXT = re.compile(r", (?=[<.a-z][\w.\[\]<>\"]*: )")
 
@@ -20,13 +22,15 @@ class Server:
     def __init__(self, name, port):
         self.name, self.port, self.last = name, port, None
 
-    def ask(self, method, path, body=None, kind="application/json", accept="application/json"):
+    def ask(self, method, path, body=None, kind="application/json", accept="application/json", headers=()):
+        """A header that is None is not sent."""
         context = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context, timeout=20)
-        headers = {"Authorization": f"Bearer {os.environ['TOKEN']}", "Accept": accept}
+        usual = {"Authorization": f"Bearer {os.environ['TOKEN']}", "Accept": accept, "User-Agent": "compare"}
         if body is not None:
             body = body if isinstance(body, str) else json.dumps(body)
-            headers["Content-Type"] = kind
+            usual["Content-Type"] = kind
+        headers = {name: value for name, value in {**usual, **dict(headers)}.items() if value is not None}
         connection.request(method, path, body=body, headers=headers)
         answer = connection.getresponse()
         text = answer.read().decode("utf8", "replace")
@@ -53,7 +57,7 @@ def plain(value, name=""):
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, str):
-        value = MOMENT.sub("<moment>", UID.sub("<uid>", value))
+        value = RANDOM.sub(r"\1<random>", MOMENT.sub("<moment>", UID.sub("<uid>", value)))
         if name == "message" and " is invalid: [" in value:
             head, tail = value.split(" is invalid: [", 1)
             value = f"{head} is invalid: [{', '.join(sorted(NEXT.split(tail.rstrip(']'))))}]"
@@ -83,12 +87,35 @@ def differences(ours, theirs, place=""):
 
 class Count:
     asked = differ = 0
+    # The numbers of those that were answered in another way.
+    other = set()
+    # The answers are not compared, since something else about the requests is.
+    quiet = False
+    # The name of the server that is being asked.
+    asking = None
 
 
-def ask(method, path, body=None, **how):
+# Each request in words, by the place that is its Audit-ID.
+ASKED = []
+
+
+def show(words, found):
+    """Prints what was found to differ, if anything was."""
+    if found:
+        Count.differ += 1
+        print(f"≠ {words}")
+    for place, ours, theirs in found[:12]:
+        print(f"    {place}\n        skiff:    {json.dumps(ours)[:500]}\n        upstream: {json.dumps(theirs)[:500]}")
+
+
+def ask(method, path, body=None, headers=(), **how):
     """Asks both, prints where they differ, and returns both codes. A body may be made for each server."""
+    shown = "" if body is None else json.dumps(body(OURS) if callable(body) else body)[:300]
+    ASKED.append(f"{method} {path(OURS) if callable(path) else path} {how or ''} {headers or ''} {shown}")
+    how["headers"] = {"Audit-ID": f"asked-{Count.asked}", **dict(headers)}
     answers = []
     for server in BOTH:
+        Count.asking = server.name
         given = copy.deepcopy(body(server) if callable(body) else body)
         try:
             answers.append(server.ask(method, path(server) if callable(path) else path, given, **how))
@@ -99,11 +126,9 @@ def ask(method, path, body=None, **how):
     found = list(differences([code, kind, warnings], [their_code, their_kind, their_warnings], "head"))
     found += differences(content(text), content(their_text))
     if found:
-        Count.differ += 1
-        shown = "" if body is None else json.dumps(body(OURS) if callable(body) else body)[:300]
-        print(f"≠ {method} {path(OURS) if callable(path) else path} {how or ''} {shown}")
-        for place, ours, theirs in found[:12]:
-            print(f"    {place}\n        skiff:    {json.dumps(ours)[:500]}\n        upstream: {json.dumps(theirs)[:500]}")
+        Count.other.add(Count.asked - 1)
+    if not Count.quiet:
+        show(ASKED[-1], found)
     return code, their_code
 
 

@@ -159,13 +159,18 @@ def deletions():
     ask("DELETE", ALL)
 
 
-schema = {"type": "object", "required": ["spec"], "properties": {"spec": SPEC, "status": STATUS}}
-version = {"subresources": {"status": {}, "scale": SCALE}, "additionalPrinterColumns": COLUMNS}
-if serve(definition("case", schema, **version, selectableFields=[{"jsonPath": ".spec.name"}])):
-    ask("GET", "/apis/compared.example.com")
-    ask("GET", GROUP)
-    ask("POST", ALL, case("a"))
-    ask("POST", ALL, case("a"))
-    for part in (creations, reads, updates, applies, deletions):
-        part()
-end()
+def everything():
+    schema = {"type": "object", "required": ["spec"], "properties": {"spec": SPEC, "status": STATUS}}
+    version = {"subresources": {"status": {}, "scale": SCALE}, "additionalPrinterColumns": COLUMNS}
+    if serve(definition("case", schema, **version, selectableFields=[{"jsonPath": ".spec.name"}])):
+        ask("GET", "/apis/compared.example.com")
+        ask("GET", GROUP)
+        ask("POST", ALL, case("a"))
+        ask("POST", ALL, case("a"))
+        for part in (creations, reads, updates, applies, deletions):
+            part()
+
+
+if __name__ == "__main__":
+    everything()
+    end()

@@ -61,8 +61,16 @@ pub(crate) fn new_entry(operation: &str, fields: Set, by: &Writer<'_>) -> Value 
     if !by.subresource.is_empty() {
         entry.insert("subresource", by.subresource.into());
     }
-    entry.insert("time", time(by.now));
-    Value::Object(entry)
+    let mut entry = Value::Object(entry);
+    stamp(&mut entry, by);
+    entry
+}
+
+/// Keeps the time of the change. Upstream loses it on the way from a Scale to the object behind it.
+pub(crate) fn stamp(entry: &mut Value, by: &Writer<'_>) {
+    if by.subresource != "scale" {
+        entry["time"] = time(by.now);
+    }
 }
 
 /// The parts of an entry that tell its owner from others. An applier is one owner in whatever version it applies.
@@ -86,7 +94,7 @@ pub(crate) fn is_same(a: &Value, b: &Value) -> bool {
     owner_of(a) == owner_of(b)
 }
 
-pub(crate) fn time(now: Timestamp) -> Value {
+fn time(now: Timestamp) -> Value {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
 }
 

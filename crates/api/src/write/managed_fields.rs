@@ -10,7 +10,7 @@ use crate::{
     schema::Type,
     write::{
         changes::Changes,
-        entries::{Writer, entries, fields, fields_mut, give_up, is_of, is_valid, new_entry, put, strip, take, time},
+        entries::{Writer, entries, fields, fields_mut, give_up, is_of, is_valid, new_entry, put, stamp, strip, take},
         field_set::{self, Set},
         structured_merge,
     },
@@ -97,7 +97,7 @@ fn start(old: Option<&Value>, sent: Option<Vec<Value>>, by: &Writer<'_>) -> Star
 fn take_over(entries: &mut Vec<Value>, changed: Set, by: &Writer<'_>) {
     match entries.iter_mut().find(|entry| is_of(entry, "Update", by)) {
         Some(entry) => {
-            entry["time"] = time(by.now);
+            stamp(entry, by);
             if let Some(fields) = fields_mut(entry) {
                 field_set::union(fields, &changed);
             }
@@ -227,6 +227,14 @@ mod tests {
         assert_eq!((&container["f:args"], &container["f:image"]), (&Value::Null, &json!({})));
         assert_eq!(managed[1]["manager"], "two");
         assert_eq!(managed[1]["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+
+        let mut scaled = new.clone();
+        scaled["spec"]["replicas"] = 4.into();
+        update(deployment(), Some(&new), &mut scaled, &Writer { subresource: "scale", ..writer("two", 90) });
+        let scaled = scaled["metadata"]["managedFields"].as_array().expect("a list");
+        let expected = json!({"apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:replicas": {}}},
+            "manager": "two", "operation": "Update", "subresource": "scale"});
+        assert_eq!((scaled.len(), &scaled[0]), (2, &expected));
 
         let mut same = new.clone();
         update(deployment(), Some(&new), &mut same, &writer("two", 120));

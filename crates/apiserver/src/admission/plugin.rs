@@ -72,7 +72,9 @@ pub(super) fn forbid(attributes: &Attributes<'_>, why: impl std::fmt::Display) -
     let (group, plural) = (&attributes.definition.group, &attributes.definition.plural);
     // Before a name is generated there is its beginning.
     let given = |field: &str| attributes.object.as_ref().and_then(|object| object["metadata"][field].as_str());
-    let named = [Some(attributes.name), given("name"), given("generateName")];
+    // A request about a collection names none of its objects.
+    let asked = Some(attributes.name).filter(|_| !attributes.collection);
+    let named = [asked, given("name"), given("generateName")];
     let name = named.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or("Unknown");
     let what = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
     StatusError::forbidden(group, plural, name, format!("{what} \"{name}\" is forbidden: {why}"))

@@ -32,7 +32,9 @@ pub async fn observed(trail: Trail, response: Response, info: &Info, answering: 
         Body::Whole(bytes) if is_json => Some(bytes.as_deref().unwrap_or_default()),
         _ => None,
     };
-    let object = info.is_resource() && !info.long_running();
+    // Discovery is told of, too, and why there is no watch.
+    let is_object = |text: &[u8]| info.is_resource() && !info.long_running() || text.starts_with(b"{\"kind\":");
+    let object = whole.is_some_and(is_object);
     trail.answered(response.status().as_u16(), whole, object);
     trail.started().await;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {

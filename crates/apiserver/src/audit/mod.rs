@@ -31,10 +31,7 @@ use listener::Answering;
 
 use crate::{
     auth::User,
-    http::{
-        access::{Peer, Stranger},
-        request::Info,
-    },
+    http::{access::Peer, request::Info},
 };
 
 pub use answer::observed;
@@ -89,21 +86,13 @@ impl Auditor {
         Ok(trail)
     }
 
-    /// Tells of a request whose credentials are wrong.
-    pub async fn unauthenticated(
-        self: &Arc<Self>,
-        parts: &Parts,
-        info: &Arc<Info>,
-        begun: &Begun,
-        stranger: &Stranger,
-    ) {
-        let trail = self.trail(parts, info, None, begun);
-        if trail.is_on() {
-            stranger.notes.iter().for_each(|(key, text)| trail.annotate(*key, text.clone()));
-            trail.unauthenticated(stranger.error.code, source::attempted(parts)).await;
-        }
+    /// The trail of a request that is refused before it is known who sent it, or because that cannot be known. It has one event,
+    /// which says how it is answered.
+    pub fn refuse(self: &Arc<Self>, parts: &Parts, info: &Arc<Info>, begun: &Begun) -> Trail {
+        self.trail(parts, info, None, begun)
     }
 
+    /// Nobody is known to have sent a request that is refused.
     fn trail(self: &Arc<Self>, parts: &Parts, info: &Arc<Info>, user: Option<&Arc<User>>, begun: &Begun) -> Trail {
         let decision = self.policy.decide(user.map(|user| &**user), info);
         self.metrics.decided(decision.level);

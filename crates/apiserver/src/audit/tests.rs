@@ -148,6 +148,62 @@ async fn a_request_is_told_of_from_its_beginning_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_is_told_of_as_it_was_understood() {
+    let scene = Scene::start("omitManagedFields: true\nrules: [{level: RequestResponse}]", Mode::Blocking).await;
+    let services = "/api/v1/namespaces/default/services";
+    let given = json!({"kind": "Service", "apiVersion": "v1", "metadata": {"name": "s", "uid": "mine"},
+        "spec": {"ports": [{"port": 80}], "type": "ExternalName", "externalName": "a.b"}});
+    let defaulted = |event: &Value| {
+        let asked = &event["requestObject"];
+        assert_eq!(
+            (&asked["spec"]["ports"][0]["protocol"], &asked["spec"]["sessionAffinity"]),
+            (&json!("TCP"), &json!("None"))
+        );
+        assert_eq!((&asked["metadata"], &event["objectRef"]["uid"]), (&given["metadata"], &json!("mine")));
+    };
+    let (code, events) = scene.say("root", &format!("POST {services}"), given.clone()).await;
+    assert_eq!(code, 201);
+    defaulted(&events[1]);
+    let (_, events) = scene.say("root", &format!("PUT {services}/s"), given.clone()).await;
+    defaulted(&events[1]);
+    let mut elsewhere = given.clone();
+    elsewhere["metadata"]["namespace"] = json!("other");
+    let (code, events) = scene.say("root", &format!("POST {services}"), elsewhere).await;
+    assert_eq!((code, &events[1]["objectRef"]["name"]), (400, &json!("s")));
+    assert_eq!(events[1]["requestObject"]["metadata"]["namespace"], "other");
+
+    let head = format!("PATCH {MAPS}/one\ncontent-type: application/merge-patch+json");
+    for patch in [json!({"data": {"a": null}}), json!({"metadata": {"managedFields": []}})] {
+        let (_, events) = scene.say("root", &head, patch.clone()).await;
+        let told = if patch.get("data").is_some() { patch } else { json!({"metadata": {}}) };
+        assert_eq!(events[1]["requestObject"], told);
+    }
+    for options in [json!({"dryRun": ["All"]}), json!({"propagationPolicy": "X"})] {
+        let (_, events) = scene.say("root", &format!("DELETE {MAPS}/one"), options.clone()).await;
+        let asked = &events[1]["requestObject"];
+        assert_eq!((&asked["kind"], &asked["apiVersion"]), (&json!("DeleteOptions"), &json!("meta.k8s.io/__internal")));
+        assert_eq!(
+            (&asked["dryRun"], &asked["propagationPolicy"]),
+            (&options["dryRun"], &options["propagationPolicy"])
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_about_no_resource_are_told_of_where_they_are_objects() {
+    let scene = Scene::start("rules: [{level: RequestResponse}]", Mode::Blocking).await;
+    let (_, events) = scene.say("root", "GET /apis/apps/v1", Value::Null).await;
+    assert_eq!(events[1]["responseObject"]["kind"], "APIResourceList");
+    let (_, events) = scene.say("root", "GET /healthz", Value::Null).await;
+    assert!(events[1].get("responseObject").is_none());
+    let (code, events) = scene.say("secret", "GET /metrics", Value::Null).await;
+    assert_eq!((code, &events[1]["responseObject"]["reason"]), (403, &json!("Forbidden")));
+    let (code, events) = scene.say("root", &format!("GET {MAPS}?watch=1&resourceVersion=x"), Value::Null).await;
+    assert_eq!((code, &events[1]["stage"]), (400, &json!("ResponseStarted")));
+    assert!(events[1..].iter().all(|event| event["responseObject"]["kind"] == "Status"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn lists_are_told_of_in_json_whatever_the_client_reads() {
     let scene = Scene::start("omitManagedFields: true\nrules: [{level: RequestResponse}]", Mode::Blocking).await;
     for at in 0..40 {
@@ -215,8 +271,12 @@ async fn who_was_refused_and_who_acts_for_whom_is_told() {
     let scene = Scene::start("rules: [{level: Metadata}]", Mode::Blocking).await;
     let (code, events) = scene.say("wrong", &format!("GET {MAPS}"), Value::Null).await;
     assert_eq!((code, stages(&events)), (401, vec!["ResponseStarted"]));
-    let status = json!({"metadata": {}, "message": "Authentication failed, attempted: bearer", "code": 401});
+    let reason = "Unauthorized";
+    let status = json!({"metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": 401});
     assert_eq!((&events[0]["user"], &events[0]["responseStatus"]), (&json!({}), &status));
+    let (code, events) = scene.say("root", &format!("GET {MAPS}?timeout=x"), Value::Null).await;
+    assert_eq!((code, stages(&events), &events[0]["user"]), (400, vec!["ResponseStarted"], &json!({})));
+    assert!(events[0]["responseStatus"]["message"].as_str().unwrap().starts_with("invalid timeout"));
     let (code, events) = scene.say("secret", &format!("GET {MAPS}"), Value::Null).await;
     assert_eq!((code, &events[1]["user"]["username"]), (403, &json!("jane")));
     let said = &events[1]["annotations"];

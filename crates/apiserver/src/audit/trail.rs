@@ -12,7 +12,7 @@ use std::{
 use api::{Value, meta};
 use clock::Timestamp;
 use futures::FutureExt;
-use json::append_string;
+use json::{append_string, json};
 use listener::Connection;
 use parking_lot::Mutex;
 
@@ -43,6 +43,8 @@ struct Record {
     connection: Option<Connection>,
     told: Told,
     course: Mutex<Course>,
+    /// The request is refused before it is known who sent it.
+    refused: bool,
     done: AtomicBool,
 }
 
@@ -76,7 +78,8 @@ impl Trail {
             connection,
             told: Told::of(facts, auditor.wants_lines()),
             course: Mutex::default(),
-            done: AtomicBool::new(false),
+            refused: facts.user.is_none(),
+            done: AtomicBool::new(facts.user.is_none()),
         })))
     }
 
@@ -125,15 +128,23 @@ impl Trail {
         }
     }
 
-    /// The patch, or the options, that came with the request.
+    /// The options of a deletion that came with the request. Upstream tells of them in the version that it has inside.
+    pub fn requested_options(&self, options: &Value) {
+        let Some(record) = self.0.as_ref().filter(|_| self.says(Level::Request)) else { return };
+        let mut told = options.clone();
+        told["kind"] = json!("DeleteOptions");
+        told["apiVersion"] = json!("meta.k8s.io/__internal");
+        let text = record.text(&told);
+        record.course.lock().keep(|course| &mut course.request, text);
+    }
+
+    /// The patch that came with the request.
     pub fn requested_text(&self, body: &[u8]) {
-        let Some(record) = self.0.as_ref().filter(|record| record.decision.level >= Level::Request) else { return };
+        let Some(record) = self.0.as_ref().filter(|_| self.says(Level::Request)) else { return };
         // An applied object may be in YAML.
-        let value: Option<Value> = std::str::from_utf8(body)
-            .ok()
-            .and_then(|text| json::parse(text).ok().or_else(|| serde_saphyr::from_str(text).ok()));
-        let text = value.filter(|value| !value.is_null()).map(|value| record.text(&value));
-        if let Some(text) = text {
+        let yaml = |text: &str| serde_saphyr::from_str(text).ok().filter(|value: &Value| !value.is_null());
+        let value = std::str::from_utf8(body).ok().and_then(|text| json::parse(text).ok().or_else(|| yaml(text)));
+        if let Some(text) = value.map(|value| record.text(&value)) {
             record.course.lock().keep(|course| &mut course.request, text);
         }
     }
@@ -175,18 +186,9 @@ impl Trail {
         }
     }
 
-    /// The answer begins, of a request that may take any time.
+    /// The answer begins, of a request that may take any time, or of which nothing else is told.
     pub(super) async fn started(&self) {
-        if let Some(record) = self.0.as_ref().filter(|record| record.info.long_running()) {
-            record.emit(Stage::ResponseStarted, None).await;
-        }
-    }
-
-    /// Nothing but that credentials were wrong is said of a request.
-    pub(super) async fn unauthenticated(&self, code: u16, message: String) {
-        if let Some(record) = &self.0 {
-            record.course.lock().status = Some(Status { code, message, ..Status::default() });
-            record.done.store(true, Ordering::Relaxed);
+        if let Some(record) = self.0.as_ref().filter(|record| record.refused || record.info.long_running()) {
             record.emit(Stage::ResponseStarted, None).await;
         }
     }
@@ -263,7 +265,7 @@ impl Record {
         }
         let mut object = object.clone();
         let forget = |object: &mut Value| {
-            if let Some(metadata) = meta::metadata_mut(object) {
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                 metadata.remove("managedFields");
             }
         };

@@ -14,11 +14,11 @@ use listener::Answering;
 
 use crate::{
     audit::{self, AUDIT_ID, Begun, Trail},
-    auth::{self, Attributes, User, authn},
+    auth::{self, Attributes, User, authn, authn::token::Note},
     call::Call,
     fairness::{self, Flow},
     http::{
-        access::{Known, Peer},
+        access::{Known, Peer, Stranger},
         body::{Body, Response},
         encoding::{self, Encoding, pretty},
         large,
@@ -112,6 +112,16 @@ struct Found {
     warning: OnceLock<&'static str>,
 }
 
+impl Found {
+    /// The request is refused before it is known who sent it.
+    fn refused(&self, router: &Router, parts: &Parts, info: &Arc<Info>, notes: &[Note]) {
+        let Some(auditor) = &router.state.auditor else { return };
+        let trail = auditor.refuse(parts, info, &self.begun);
+        notes.iter().for_each(|(key, text)| trail.annotate(*key, text.clone()));
+        let _ = self.trail.set(trail);
+    }
+}
+
 /// The time that the client gives the request. None, and one of zero, is the server's own.
 fn given(query: &str, most: Duration) -> Result<Duration, StatusError> {
     let Some((_, text)) = query_pairs(query).find(|(key, _)| key == "timeout").filter(|(_, text)| !text.is_empty())
@@ -141,7 +151,9 @@ async fn limited(
     // Callers inside this process bound themselves, and must not starve behind clients.
     let internal = parts.extensions.get::<Arc<User>>().is_some();
     let most = router.state.limits.request_timeout;
-    let timeout = if long_running { None } else { Some(given(parts.uri.query().unwrap_or(""), most)?) };
+    let given =
+        || given(parts.uri.query().unwrap_or(""), most).inspect_err(|_| found.refused(router, &parts, &info, &[]));
+    let timeout = if long_running { None } else { Some(given()?) };
     // The state of a whole request is some kilobytes: every layer above would move them, so they move one pointer.
     let work = Box::pin(authenticated(router, parts, body, info, found));
     let Some(timeout) = timeout else { return work.await };
@@ -164,21 +176,19 @@ async fn authenticated(
     info: Arc<Info>,
     found: &Found,
 ) -> Result<Response, StatusError> {
-    let (given, auditor) = (parts.extensions.get::<Arc<User>>().cloned(), &router.state.auditor);
-    let Known { user, notes } = match given {
+    let Known { user, notes } = match parts.extensions.get::<Arc<User>>().cloned() {
         Some(user) => user.into(),
         None => {
             let (metrics, began) = (&router.state.metrics, Instant::now());
             let known = router.state.places.authenticate(&*router.authenticator, &mut parts).await;
             let user = known.as_ref().map(|known| &*known.user).map_err(|stranger| &stranger.error);
             metrics.access.identified(&metrics.all, user, began.elapsed());
-            match (known, auditor) {
-                (Err(stranger), Some(auditor)) if stranger.error.code == 401 => {
-                    auditor.unauthenticated(&parts, &info, &found.begun, &stranger).await;
-                    return Err(stranger.error);
-                }
-                (known, _) => known.map_err(|stranger| stranger.error)?,
+            if let Err(Stranger { error, notes }) = &known
+                && error.code == 401
+            {
+                found.refused(router, &parts, &info, notes);
             }
+            known.map_err(|stranger| stranger.error)?
         }
     };
     waypoint::apiserver::authenticate(&user.name);

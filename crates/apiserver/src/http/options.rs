@@ -11,7 +11,7 @@ use api::{
 use json::json;
 use store::Revision;
 
-use crate::http::request::is_true;
+use crate::{audit::Trail, http::request::is_true};
 use api::rules::url::query_pairs;
 
 /// Options of creates, updates and patches.
@@ -74,9 +74,6 @@ impl WriteOptions {
         let mut object = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
         if self.dry_run {
             object["dryRun"] = json!(["All"]);
-        }
-        if let Some(force) = self.force.filter(|_| kind == "PatchOptions") {
-            object["force"] = json!(force);
         }
         if self.manager_given {
             object["fieldManager"] = json!(self.manager);
@@ -144,12 +141,15 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From the body, in whichever format, or, without one, from the query.
-    pub fn parse(query: &str, body: &[u8], media_type: &str) -> Result<Self, StatusError> {
-        let object = match body {
-            [] => of_query(query)?,
-            body => api::codec::decode::options("DeleteOptions", body, media_type)?,
-        };
+    /// From the body, in whichever format, or, without one, from the query. The trail is told of a body before it is judged.
+    pub fn read(query: &str, body: &[u8], media_type: &str, trail: &Trail) -> Result<Self, StatusError> {
+        if body.is_empty() {
+            return Self::of(&of_query(query)?);
+        }
+        let object = api::codec::decode::options("DeleteOptions", body, media_type)?;
+        spans::event("Decoded delete options");
+        trail.requested_options(&object);
+        spans::event("Recorded the audit event");
         Self::of(&object)
     }
 
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn options_of_deletes() {
-        let query = |query: &str| DeleteOptions::parse(query, b"", "");
+        let query = |query: &str| DeleteOptions::read(query, b"", "", &Trail::default());
         let options = query("gracePeriodSeconds=-5&propagationPolicy=Orphan&dryRun=All&pretty=1").unwrap();
         assert_eq!((options.grace_seconds, options.propagation), (Some(1), Some(Propagation::Orphan)));
         assert!(options.dry_run);
@@ -414,7 +414,8 @@ mod tests {
         refused(query("orphanDependents=true&propagationPolicy=Orphan"), 422, &format!("{start}{both}"));
         // A body speaks for the whole: what the query says beside it does not count.
         let body = br#"{"preconditions": {"uid": "u"}, "orphanDependents": false}"#;
-        let options = DeleteOptions::parse("gracePeriodSeconds=x&dryRun=All", body, "application/json").unwrap();
+        let query = "gracePeriodSeconds=x&dryRun=All";
+        let options = DeleteOptions::read(query, body, "application/json", &Trail::default()).unwrap();
         assert_eq!((options.uid.as_deref(), options.dry_run), (Some("u"), false));
         assert_eq!((options.propagation, options.orphan_dependents), (Some(Propagation::Background), Some(false)));
     }

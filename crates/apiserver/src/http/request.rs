@@ -251,7 +251,7 @@ impl Info {
         self.passed = Some(Passed { method: method.clone(), base: base.to_owned(), rest: rest.to_owned() });
     }
 
-    /// A list may be a watch, and one that selects a single name counts as a request for that name.
+    /// A list may be a watch, and either that selects a single name counts as a request for that name.
     fn read_query(&mut self, query: &str) {
         if !matches!(self.verb, "list" | "watch" | "deletecollection") {
             return;
@@ -287,8 +287,9 @@ impl Info {
         if let Ok(labels) = Selector::parse(&self.label_selector) {
             self.labels = labels;
         }
-        // No object has another name, and authorizers are to see none.
-        let is_name = |name: &&str| self.name.is_empty() && names::path_segment(name, false).is_empty();
+        // No object has another name, and authorizers are to see none. A deletion is always of the collection.
+        let reads = self.verb != "deletecollection";
+        let is_name = |name: &&str| reads && self.name.is_empty() && names::path_segment(name, false).is_empty();
         if let Some(name) = self.fields.exact("metadata.name").filter(is_name) {
             self.name = name.to_owned();
         }
@@ -630,6 +631,14 @@ mod tests {
 
     #[test]
     fn a_name_counts_only_where_the_selector_demands_it() {
+        let selected = "/apis/apps/v1/namespaces/a/deployments?fieldSelector=metadata.name%3Dx";
+        check("GET", selected, "list apps/v1/deployments/ ns=a n=x");
+        check("DELETE", selected, "deletecollection apps/v1/deployments/ ns=a n=");
+        check(
+            "DELETE",
+            "/apis/a.io/v1/things?fieldSelector=metadata.name%3Dx",
+            "deletecollection a.io/v1/things/ ns= n=",
+        );
         let named = |query: &str| resolve("GET", &format!("/api/v1/namespaces/y/secrets?fieldSelector={query}")).name;
         assert_eq!(named("metadata.name==a"), "a");
         assert_eq!(named("type=x,metadata.name=a"), "a");

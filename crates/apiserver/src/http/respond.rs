@@ -89,27 +89,25 @@ fn status_text(error: &StatusError) -> Vec<u8> {
 const WARNINGS_MAX: usize = 4096;
 const WARNING_MAX: usize = 256;
 
-/// Adds a `Warning: 299 - "text"` header for each different text.
+/// Adds a `Warning: 299 - "text"` header for each different text. One with control characters has no place in a header.
 pub fn warn(response: &mut Response, warnings: &[String]) {
     let mut seen = HashSet::new();
     let texts: Vec<&String> = warnings.iter().filter(|text| !text.is_empty() && seen.insert(*text)).collect();
-    let long = texts.iter().map(|text| text.chars().count()).sum::<usize>() > WARNINGS_MAX;
+    let whole = texts.iter().filter(|text| !text.chars().any(char::is_control));
+    let long = whole.map(|text| text.chars().count()).sum::<usize>() > WARNINGS_MAX;
     let longest = if long { WARNING_MAX } else { WARNINGS_MAX };
     let mut written = 0;
     for text in texts {
         if written >= WARNINGS_MAX {
             break;
         }
-        let mut shown = String::with_capacity(text.len() + 8);
-        for c in text.chars().take(longest) {
-            written += 1;
-            match c {
-                '\\' | '"' => shown.extend(['\\', c]),
-                c if c.is_control() => shown.push(' '),
-                c => shown.push(c),
-            }
+        let shown: String = text.chars().take(longest).collect();
+        if shown.chars().any(char::is_control) {
+            continue;
         }
-        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{shown}\"").as_bytes()) {
+        written += shown.chars().count();
+        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }
     }
@@ -165,7 +163,7 @@ mod tests {
     #[test]
     fn warnings_are_told_once_and_in_any_language() {
         assert_eq!(warned(&["a", "b", "a", ""]), [r#"299 - "a""#, r#"299 - "b""#]);
-        assert_eq!(warned(&["say \"é\" \\ \r\nX: y"]), [r#"299 - "say \"é\" \\   X: y""#]);
+        assert_eq!(warned(&["say \"é\" \\ X: y", "a\r\nX: y"]), [r#"299 - "say \"é\" \\ X: y""#]);
     }
 
     #[test]

@@ -126,10 +126,14 @@ impl Webhooks {
             span.answered(answer.as_ref().ok().map(|(parts, _)| parts.status.as_u16()));
         }
         let (parts, body) = answer?;
+        let media_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let code = parts.status.as_u16();
         if !parts.status.is_success() {
-            let media_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("text/");
-            let code = parts.status.as_u16();
-            return Err(unanswered(code, refused(code, media_type, &body)));
+            return Err(unanswered(code, refused(code, media_type.unwrap_or("text/"), &body)));
+        }
+        if body.is_empty() {
+            let of = format!("status code: {code} and content type: {}", media_type.unwrap_or("application/json"));
+            return Err(unanswered(500, format!("0-length response with {of}")));
         }
         // Bounded in depth and number of values, as every other document.
         let read = decode::raw(&body, Format::Json).map(|(review, _)| review);

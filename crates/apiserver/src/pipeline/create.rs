@@ -85,6 +85,11 @@ impl Request {
         options: &WriteOptions,
         tracked: bool,
     ) -> Result<Written, StatusError> {
+        let definition = &*self.definition;
+        definition.default(&mut object, || clock::now_seconds().to_string());
+        if self.call.info.verb == "create" {
+            self.call.trail.requested(&object);
+        }
         if !matches!(meta::resource_version(&object), "" | "0") {
             return Err(StatusError::new(
                 500,
@@ -94,12 +99,7 @@ impl Request {
         }
         wipe(&mut object);
         self.place(&mut object)?;
-        let definition = &*self.definition;
         self.refuse_terminating(meta::name(&object))?;
-        definition.default(&mut object, || clock::now_seconds().to_string());
-        if self.call.info.verb == "create" {
-            self.call.trail.requested(&object);
-        }
         if self.call.info.verb != "patch" {
             warnings.extend(owners::deduplicate(&mut object, Seen::Written));
         }

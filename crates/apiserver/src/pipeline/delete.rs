@@ -26,12 +26,8 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::delete(request.waypoint_name());
     request.view()?;
     let body = request.body().await?;
-    let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
-    if !body.is_empty() {
-        spans::event("Decoded delete options");
-        request.call.trail.requested(&options.object());
-        spans::event("Recorded the audit event");
-    }
+    let media_type = request.header(header::CONTENT_TYPE);
+    let options = DeleteOptions::read(request.query(), &body, media_type, &request.call.trail)?;
     spans::event("About to delete object from database");
     let entry = request.entry().await?;
     // Only clients that ask in the old way are told that the deletion is still under way.

@@ -26,10 +26,8 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::delete(request.waypoint_name());
     let view = request.view_of_list()?;
     let body = request.body().await?;
-    let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
-    if !body.is_empty() {
-        request.call.trail.requested(&options.object());
-    }
+    let media_type = request.header(header::CONTENT_TYPE);
+    let options = DeleteOptions::read(request.query(), &body, media_type, &request.call.trail)?;
     let list = ListOptions::of_list(request.query())?;
     let found = request.find(&list).await?;
     let deletion = Deletion::asked(&request, &options);

@@ -4,7 +4,7 @@ use api::{Value, codec::decode::Gvk, meta, status::StatusError};
 use http::{StatusCode, header};
 
 use super::{create::written_down, request::Request};
-use crate::{http::body::Response, http::options::WriteOptions};
+use crate::{audit::policy::Level, http::body::Response, http::options::WriteOptions};
 
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::update(request.waypoint_name());
@@ -19,7 +19,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
     spans::event("Conversion done");
     let mut wanted = decoded.value;
-    request.call.trail.requested(&wanted);
+    request.tell_of(&wanted);
     request.check_names(&mut wanted)?;
     let warnings = decoded.warnings;
     let make = |_: Option<&Value>| Ok((wanted.clone(), warnings.clone()));
@@ -34,6 +34,18 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
 }
 
 impl Request {
+    /// Tells the trail of the object that came, with its defaults.
+    fn tell_of(&self, object: &Value) {
+        let trail = &self.call.trail;
+        if trail.says(Level::Request) {
+            let mut told = object.clone();
+            self.definition.default(&mut told, || clock::now_seconds().to_string());
+            trail.requested(&told);
+        } else {
+            trail.requested(object);
+        }
+    }
+
     /// The name in the body is that of the path.
     pub(super) fn check_names(&self, object: &mut Value) -> Result<(), StatusError> {
         let info = &self.call.info;

@@ -50,11 +50,8 @@ impl Request {
         object: Option<Value>,
         old: Option<&'a Value>,
     ) -> Attributes<'a> {
-        let kind = match operation {
-            Operation::Create => "CreateOptions",
-            _ if self.call.info.verb == "patch" => "PatchOptions",
-            _ => "UpdateOptions",
-        };
+        // A patch is judged as the create or update that comes of it.
+        let kind = if operation == Operation::Create { "CreateOptions" } else { "UpdateOptions" };
         Attributes {
             definition: &self.definition,
             operation,
@@ -78,6 +75,8 @@ impl Request {
     pub(super) fn with_writer<T>(&self, options: &WriteOptions, f: impl FnOnce(&Writer<'_>) -> T) -> T {
         let ignored: &[&[&str]] = match self.target {
             Target::Object if self.definition.status => &[&["status"]],
+            // Of a custom object a write to its status changes nothing else.
+            Target::Status if self.definition.is_custom() => &[&["metadata"], &["spec"]],
             Target::Status => &[&["spec"]],
             _ => &[],
         };

@@ -8,7 +8,12 @@ use futures::future::OptionFuture;
 use spans::Span;
 use store::{Change, Commit, Entry, Expect, Refused, Store, StoreError};
 
-use crate::storage::{conversion::Conversions, error::store_error, object, recent::Recent};
+use crate::storage::{
+    conversion::Conversions,
+    error::{object_error, store_error},
+    object,
+    recent::Recent,
+};
 
 /// How often a read-change-write is tried before its conflict goes to the client.
 pub const ATTEMPTS: usize = 100;
@@ -139,7 +144,7 @@ impl<'a> Swap<'a> {
         if std::mem::replace(&mut self.newest, true) {
             return Ok(false);
         }
-        let (newest, _) = self.backing.store.get(&self.entry.key).await.map_err(store_error)?;
+        let (newest, _) = self.backing.store.get(&self.entry.key).await.map_err(object_error)?;
         let newest = newest.ok_or_else(|| self.not_found())?;
         let older = newest.modified != self.entry.modified;
         self.entry = newest;

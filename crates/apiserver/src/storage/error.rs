@@ -25,6 +25,14 @@ pub fn store_error(error: StoreError) -> StatusError {
     }
 }
 
+/// Of a single object upstream does not say which one cannot be read.
+pub fn object_error(error: StoreError) -> StatusError {
+    match error {
+        StoreError::Unreadable { why, .. } => StatusError::internal(why),
+        other => store_error(other),
+    }
+}
+
 /// A revision that the server has not reached.
 pub fn too_large_version(requested: Revision, newest: Revision) -> StatusError {
     let mut error =

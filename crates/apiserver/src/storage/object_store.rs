@@ -15,7 +15,7 @@ use crate::{
     storage::{
         commit::{self, Backing, Companions, Swap},
         conversion::Conversions,
-        error::store_error,
+        error::{object_error, store_error},
         informer::{EventHandler, Informer},
         kinds::Kinds,
         measured::Measured,
@@ -74,7 +74,7 @@ impl ObjectStore {
         name: &str,
     ) -> Result<Entry, StatusError> {
         let key = object::key(definition, namespace, name);
-        let (entry, _) = self.store.get(&key).await.map_err(store_error)?;
+        let (entry, _) = self.store.get(&key).await.map_err(object_error)?;
         entry.ok_or_else(|| StatusError::not_found(&definition.group, &definition.plural, name))
     }
 
@@ -90,7 +90,7 @@ impl ObjectStore {
             return Ok(self.swap(definition, self.entry(definition, namespace, name).await?));
         }
         let key = object::key(definition, namespace, name);
-        match self.store.at_hand(&key).await.map_err(store_error)? {
+        match self.store.at_hand(&key).await.map_err(object_error)? {
             (Some(entry), newest) => Ok(self.swap(definition, entry).of_age(newest)),
             (None, true) => Err(StatusError::not_found(&definition.group, &definition.plural, name)),
             (None, false) => Ok(self.swap(definition, self.entry(definition, namespace, name).await?)),

@@ -66,19 +66,19 @@ async fn a_secret_that_cannot_be_read_is_an_error_of_its_own() {
     let value = below.get(KEY).await.unwrap().0.unwrap().value;
     let change = Change::Put { value, ttl_seconds: None };
     below.commit(Commit { key: "/registry/secrets/mine/y".into(), expect: Expect::Absent, change }).await.unwrap();
-    let words = "Internal error occurred: unable to transform key \"/registry/secrets/mine/y\": cipher: message \
-                 authentication failed";
-    for request in [
-        "GET /api/v1/namespaces/mine/secrets/y",
-        "GET /api/v1/namespaces/mine/secrets",
-        "GET /api/v1/secrets",
-        "DELETE /api/v1/namespaces/mine/secrets/y",
-        "DELETE /api/v1/namespaces/mine/secrets",
+    let why = "cipher: message authentication failed";
+    for (request, among) in [
+        ("GET /api/v1/namespaces/mine/secrets/y", ""),
+        ("GET /api/v1/namespaces/mine/secrets", "unable to transform key \"/registry/secrets/mine/y\": "),
+        ("GET /api/v1/secrets", "unable to transform key \"/registry/secrets/mine/y\": "),
+        ("DELETE /api/v1/namespaces/mine/secrets/y", ""),
+        ("DELETE /api/v1/namespaces/mine/secrets", "unable to transform key \"/registry/secrets/mine/y\": "),
     ] {
+        let words = format!("Internal error occurred: {among}{why}");
         let answer = c.say(request, "").await;
         assert_eq!(
             (answer.code, answer.at("/reason"), answer.message()),
-            (500, json!("InternalError"), words.to_owned()),
+            (500, json!("InternalError"), words),
             "{request}"
         );
     }

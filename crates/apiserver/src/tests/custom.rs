@@ -178,10 +178,13 @@ async fn objects_are_changed_like_those_of_other_kinds() {
     let status = c
         .say(
             &format!("PATCH {DOGS}/rex/status\n{MERGE}"),
-            r#"{"status":{"mood":"good","replicas":2},"spec":{"age":9}}"#,
+            r#"{"status":{"mood":"good","replicas":2},"spec":{"age":9},"metadata":{"labels":{"a":"b"}}}"#,
         )
         .await;
     assert_eq!((status.at("/status/mood"), status.at("/spec/age")), (json!("good"), json!(4)));
+    let owned = status.at("/metadata/managedFields");
+    let by_status = owned.as_array().unwrap().iter().find(|entry| entry["subresource"] == "status").unwrap();
+    assert_eq!(by_status["fieldsV1"], json!({"f:status": {".": {}, "f:mood": {}, "f:replicas": {}}}));
     assert_eq!(status.at("/metadata/generation"), 2);
     let scaled = c.say(&format!("PATCH {DOGS}/rex/scale\n{MERGE}"), r#"{"spec":{"replicas":5}}"#).await;
     assert_eq!((scaled.at("/spec/replicas"), scaled.at("/status/replicas")), (json!(5), json!(2)));

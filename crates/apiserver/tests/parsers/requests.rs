@@ -4,6 +4,7 @@
 use api::kinds;
 use apiserver::{
     aggregator::registrations::Registrations,
+    audit::Trail,
     http::{
         encoding::{Encoding, accept},
         options::{DeleteOptions, ListOptions, WriteOptions},
@@ -75,8 +76,8 @@ fn heads() {
         let shown = |info: &Info| format!("{} {}/{}/{}", info.verb, info.namespace, info.name, info.subresource_name());
         assert_eq!((shown(&info), info.refusal.is_some()), (shown(&again), again.refusal.is_some()));
         let lists = [ListOptions::of_list(query).is_ok(), ListOptions::of_watch(query).is_ok()];
-        let writes =
-            [WriteOptions::parse(query, "CreateOptions", "x").is_ok(), DeleteOptions::parse(query, b"", "").is_ok()];
+        let deletes = DeleteOptions::read(query, b"", "", &Trail::default()).is_ok();
+        let writes = [WriteOptions::parse(query, "CreateOptions", "x").is_ok(), deletes];
         if let Some(refusal) = &info.refusal {
             return format!("refused {:?}", refusal.error().map(|error| error.reason));
         }

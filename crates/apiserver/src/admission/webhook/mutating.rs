@@ -72,7 +72,8 @@ async fn one(
     verdict(hook, attributes, &mut answer)?;
     let Some((patch_type, patch)) = answer.patch else { return Ok(false) };
     let undecodable = |error: StatusError| {
-        Failure::unanswered(503, format!("received undecodable patch in webhook response: {}", error.message))
+        let why = error.message.strip_prefix("error decoding patch: ").unwrap_or(&error.message);
+        Failure::unanswered(503, format!("received undecodable patch in webhook response: {why}"))
     };
     let text = patch;
     let patch = Patch::read(Kind::Json, &text).map_err(undecodable)?;

@@ -76,6 +76,7 @@ const WRONGS: &[(Mood, &str)] = &[
         "failed to call webhook: an error on the server (\"boom\") has prevented the request from succeeding",
     ),
     (Mood::Text(404, ""), "failed to call webhook: the server could not find the requested resource"),
+    (Mood::Text(200, ""), "failed to call webhook: 0-length response with status code: 200 and content type: "),
     (Mood::Text(200, "x"), "failed to call webhook: couldn't get version/kind; json parse error: "),
     (Mood::Text(200, "[[[[[["), "failed to call webhook: couldn't get version/kind; json parse error: "),
     (Mood::Endless, "failed to call webhook: Post \"URL\": the answer has more than 8388608 bytes"),

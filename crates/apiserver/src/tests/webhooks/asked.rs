@@ -47,7 +47,7 @@ async fn a_webhook_sees_the_whole_request_and_changes_the_object() {
     scene.hook.be("/one", Mood::Allowing);
     scene.ok(&format!("PATCH {MAPS}/m\n{MERGE}"), json!({"data": {"a": "2"}})).await;
     let request = scene.request();
-    assert_eq!((&request["operation"], &request["options"]["kind"]), (&json!("UPDATE"), &json!("PatchOptions")));
+    assert_eq!((&request["operation"], &request["options"]["kind"]), (&json!("UPDATE"), &json!("UpdateOptions")));
     assert_eq!((&request["oldObject"]["data"]["a"], &request["object"]["data"]["a"]), (&json!("1"), &json!("2")));
     assert_eq!(request["oldObject"]["metadata"]["uid"], made["metadata"]["uid"]);
 }
@@ -115,7 +115,7 @@ async fn deletions_and_subresources_are_asked_about() {
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     check(&format!("POST {pods}"), pod, "CREATE pods - default p Pod v1/Pod -/- CreateOptions").await;
     let status = json!({"status": {"message": "m"}});
-    let expected = "UPDATE pods status default p Pod v1/Pod v1/Pod PatchOptions";
+    let expected = "UPDATE pods status default p Pod v1/Pod v1/Pod UpdateOptions";
     check(&format!("PATCH {pods}/p/status\n{MERGE}"), status, expected).await;
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
     let expected = "CREATE pods binding default p Binding v1/Binding -/- CreateOptions";
@@ -131,7 +131,7 @@ async fn deletions_and_subresources_are_asked_about() {
     let set =
         json!({"metadata": {"name": "r"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
     scene.ok(&format!("POST {sets}"), set).await;
-    let expected = "UPDATE replicasets scale default r Scale autoscaling/v1/Scale autoscaling/v1/Scale PatchOptions";
+    let expected = "UPDATE replicasets scale default r Scale autoscaling/v1/Scale autoscaling/v1/Scale UpdateOptions";
     check(&format!("PATCH {sets}/r/scale\n{MERGE}"), json!({"spec": {"replicas": 3}}), expected).await;
     scene.hook.be("/one", Mood::Saying(|_| patched(json!([{"op": "replace", "path": "/spec/replicas", "value": 2}]))));
     scene.ok(&format!("PATCH {sets}/r/scale\n{MERGE}"), json!({"spec": {"replicas": 5}})).await;
