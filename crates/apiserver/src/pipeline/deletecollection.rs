@@ -5,11 +5,7 @@ use api::status::StatusError;
 use futures::StreamExt;
 use http::header;
 
-use super::{
-    delete::Deletion,
-    list::{Found, respond_list},
-    request::Request,
-};
+use super::{delete::Deletion, list::respond_list, request::Request};
 use crate::http::{
     body::Response,
     options::{DeleteOptions, ListOptions},
@@ -25,12 +21,12 @@ const WARNINGS: usize = 64;
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::delete(request.waypoint_name());
     let view = request.view_of_list()?;
+    let list = ListOptions::of_list(request.query())?;
     let body = request.body().await?;
     let options = DeleteOptions::parse(request.query(), &body, request.header(header::CONTENT_TYPE))?;
     if !body.is_empty() {
         request.call.trail.requested(&options.object());
     }
-    let list = ListOptions::of_list(request.query())?;
     let found = request.find(&list).await?;
     let deletion = Deletion::asked(&request, &options);
     let deletion = &deletion;
@@ -53,7 +49,6 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         }
     }
     drop(deletes);
-    let found = Found::whole(found.entries, found.revision);
     let mut response = respond_list(&request, view, found).await?;
     respond::warn(&mut response, &warnings);
     Ok(response)

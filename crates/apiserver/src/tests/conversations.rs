@@ -268,6 +268,8 @@ async fn a_slow_watcher_is_cut_off_and_others_are_not() {
 async fn bookmarks_keep_an_idle_watch_fresh() {
     let c = start().await;
     let mut watch = c.watch(&format!("{MAPS}?watch=1&resourceVersion=0&allowWatchBookmarks=true")).await;
+    let began = watch.next().await.unwrap();
+    assert_eq!(began["type"], "BOOKMARK");
     let made = c.say(&format!("POST {PODS}"), &pod("x", "")).await;
     let bookmark = watch.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");

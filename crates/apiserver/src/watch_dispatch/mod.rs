@@ -194,6 +194,11 @@ impl WatchDispatch {
         clock::timeout(REACH, self.progress.reached(revision)).await.is_ok()
     }
 
+    /// Waits until everything up to `revision` was handed out, however long that takes.
+    pub async fn passed(&self, revision: Revision) {
+        self.progress.reached(revision).await;
+    }
+
     /// Adds a watcher: it gets every event after the revision in the answer.
     pub fn subscribe(self: &Arc<Self>, scope: WatchScope) -> (Subscription, Joined) {
         let hub = scope.definition.storage_prefix.clone();
