@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use json::{Key, Map, Value};
+use json::{Key, Map, Number, Value};
 
 /// The name that Go has for the type of a value (`%T`).
 pub fn type_name(value: &Value) -> &'static str {
@@ -45,8 +45,25 @@ fn write_plain(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
+        Value::Number(number) => out.push_str(&digits(number)),
         scalar => out.push_str(&scalar.to_string()),
     }
+}
+
+/// A number as `%v` prints it: a double has an exponent where it is very large or small, of two digits at least.
+pub fn digits(number: &Number) -> String {
+    number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), double)
+}
+
+/// A double as `%v` prints it.
+pub fn double(double: f64) -> String {
+    if double == 0.0 || (1e-4..1e6).contains(&double.abs()) {
+        return double.to_string();
+    }
+    let text = format!("{double:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+    format!("{digits}e{sign}{exponent:0>2}")
 }
 
 /// The value as `%#v` prints it where an interface holds it: as the Go source that makes it.
@@ -77,6 +94,7 @@ fn write_source(value: &Value, out: &mut String) {
             out.push('}');
         }
         Value::String(text) => out.push_str(&crate::validation::field::quote(text)),
+        Value::Number(number) => out.push_str(&digits(number)),
         scalar => out.push_str(&scalar.to_string()),
     }
 }
@@ -103,6 +121,11 @@ mod tests {
             "map[string]interface {}{\"a\":map[string]interface {}{\"c\":true}, \"b\":[]interface {}{1, \"x y\", \
              interface {}(nil)}}"
         );
+        let check = |text: &str, expected: &str| assert_eq!(plain(&text.parse().expect("JSON")), expected);
+        check(r#"{"metadata":{"labels":"invalid"}}"#, "map[metadata:map[labels:invalid]]");
+        check(r#"{"b":[1,"x y",{}],"a":null}"#, "map[a:<nil> b:[1 x y map[]]]");
+        check(r#"[true,1.5,-2,1e30,1e-7,100000000.5]"#, "[true 1.5 -2 1e+30 1e-07 1.000000005e+08]");
+        assert_eq!(source(&json!(1e10)), "1e+10");
         assert_eq!((type_name(&json!(1.5)), type_name(&json!(1))), ("float64", "int64"));
     }
 }
