@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use json::{Key, Map, Number, Value};
+use json::{Key, Map, Value};
+
+use super::numbers::digits;
 
 /// The name that Go has for the type of a value (`%T`).
 pub fn type_name(value: &Value) -> &'static str {
@@ -48,22 +50,6 @@ fn write_plain(value: &Value, out: &mut String) {
         Value::Number(number) => out.push_str(&digits(number)),
         scalar => out.push_str(&scalar.to_string()),
     }
-}
-
-/// A number as `%v` prints it: a double has an exponent where it is very large or small, of two digits at least.
-pub fn digits(number: &Number) -> String {
-    number.as_f64().filter(|_| number.is_f64()).map_or_else(|| number.to_string(), double)
-}
-
-/// A double as `%v` prints it.
-pub fn double(double: f64) -> String {
-    if double == 0.0 || (1e-4..1e6).contains(&double.abs()) {
-        return double.to_string();
-    }
-    let text = format!("{double:e}");
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
-    format!("{digits}e{sign}{exponent:0>2}")
 }
 
 /// The value as `%#v` prints it where an interface holds it: as the Go source that makes it.

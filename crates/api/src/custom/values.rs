@@ -8,7 +8,7 @@ use json::{Map, Number, Value};
 use super::formats;
 use super::list_types::repeated;
 use super::structural::{Additional, Structural};
-use crate::codec::go;
+use crate::codec::numbers;
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 use crate::validation::internal_form::json_text;
 
@@ -138,7 +138,7 @@ impl Place<'_> {
         // A whole number is compared with what is whole of a bound.
         let whole = !number.is_f64() && &*schema.ty == "number";
         let limit = |limit: Option<f64>| limit.map(|limit| if whole { limit.trunc() } else { limit });
-        let bound = |limit: f64| if number.is_f64() { go::double(limit) } else { limit.to_string() };
+        let bound = |limit: f64| if number.is_f64() { numbers::double(limit) } else { limit.to_string() };
         let mut found = Found::default();
         if let Some(factor) = limits.multiple_of {
             let right = factor > 0.0 && (value / factor).fract() == 0.0;

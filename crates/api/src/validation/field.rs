@@ -4,7 +4,7 @@
 use std::fmt::{self, Display};
 
 use crate::codec::bounds::{self, SHOWN_MAX, STEP_MAX};
-use crate::codec::go;
+use crate::codec::numbers;
 use crate::validation::internal_form;
 
 /// A path into an object. Build it from the root: `Path::new("spec").child("containers").index(0).child("name")`.
@@ -102,7 +102,7 @@ pub fn show(value: impl serde::Serialize) -> String {
     }
     match json::to_value(value) {
         Ok(json::Value::String(text)) => quote(&text),
-        Ok(json::Value::Number(number)) => go::digits(&number),
+        Ok(json::Value::Number(number)) => numbers::digits(&number),
         Ok(other) => internal_form::json_text(&other),
         Err(_) => String::new(),
     }

@@ -119,7 +119,7 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta, names: Finalizers) ->
     errors
 }
 
-/// What the rules that all kinds have in common find wrong with the metadata of a changed object.
+/// The errors that the rules of all kinds find in the metadata of a changed object.
 pub fn common_update(new: &json::Value, old: &json::Value, scope: Scope) -> Errors {
     let metadata = crate::object::decode_metadata;
     let (Ok(new), Ok(old)) = (metadata(new), metadata(old)) else { return Errors::new() };

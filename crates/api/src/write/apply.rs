@@ -306,7 +306,7 @@ impl<'a> Application<'a> {
         let last = if self.by.manager == "kubectl" { self.last_applied() } else { None };
         let Some(last) = last.and_then(|value| decode::typed(self.ty, value).ok()) else { return conflicts };
         let mut allowed = structured_merge::fields_of(self.ty, &last.0);
-        // What has another value by now is somebody else's.
+        // A field that has another value by now is somebody else's.
         if let Some(live) = &self.live {
             let others = structured_merge::compare(self.ty, &last.0, live);
             field_set::subtract(&mut allowed, &others.changed);

@@ -42,7 +42,7 @@ pub(super) struct Written {
     pub warnings: Vec<String>,
 }
 
-/// What becomes of the managers of a changed object.
+/// The fate of the managers of a changed object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Managers {
     Tracked,

@@ -74,7 +74,7 @@ async fn a_watch_waits_for_a_revision_that_is_still_to_come() {
     }
     assert_eq!((watch.line().await, watch.line().await), ("ADDED s".to_owned(), "ADDED t".to_owned()));
     assert_eq!(idle.line().await, "END");
-    // Who wants the objects first is told that they are not there yet.
+    // A client that wants the objects first is told that they are not there yet.
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999";
     let refused = c.say(&format!("GET {uri}?watch=1&{initial}"), "").await;
     assert_eq!((refused.code, refused.at("/type"), refused.at("/object/code")), (200, json!("ERROR"), json!(504)));
