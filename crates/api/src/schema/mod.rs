@@ -474,6 +474,15 @@ mod tests {
     }
 
     #[test]
+    fn a_reference_may_be_owned_field_by_field() {
+        let of = |name: &str, field: &str| of(name).and_then(|ty| ty.field(field)).expect("known").ty.clone();
+        let (claim, target) =
+            (of("io.k8s.api.core.v1.PersistentVolumeSpec", "claimRef"), of("io.k8s.api.core.v1.Binding", "target"));
+        assert_eq!((claim.name(), claim.object().map(|object| object.atomic)), (target.name(), Some(false)));
+        assert_eq!(target.object().map(|object| object.atomic), Some(true));
+    }
+
+    #[test]
     fn fields_carry_their_merge_rules() {
         let pod = of("io.k8s.api.core.v1.PodSpec").expect("known");
         let volumes = pod.field("volumes").expect("known");
