@@ -72,6 +72,12 @@ impl StatusError {
         Self::new(404, "NotFound", "the server could not find the requested resource").about(StatusDetails::default())
     }
 
+    /// Objects of this kind do not take the verb.
+    pub fn unsupported(group: &str, plural: &str, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", qualified(group, plural));
+        Self::new(405, "MethodNotAllowed", message).about(details(group, plural, ""))
+    }
+
     pub fn already_exists(group: &str, plural: &str, name: &str) -> Self {
         Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", qualified(group, plural)))
             .about(details(group, plural, name))

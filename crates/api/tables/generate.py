@@ -8,7 +8,7 @@ schema.tsv: the fields and types of the built-in API. A definition starts with a
 line: JSON name, type, zero, patch, published (tab separated).
 NAME is without the prefix `io.k8s.`; `=NAME!` is atomic for apply.
 Types: s string, i int32, l int64, n number, b bool, y bytes, q quantity, t time, m microtime, x int-or-string,
-j any JSON, r raw object, @NAME reference, {T map, {!T atomic map, [T atomic list, [=T set, [KEY,KEY:default;T keyed list.
+j any JSON, r raw object, @NAME reference, @+NAME one that is not atomic for apply, {T map, {!T atomic map, [T atomic list, [=T set, [KEY,KEY:default;T keyed list.
 The definitions behind those of OpenAPI, from `metrics.pkg` on, are written by hand: documents that OpenAPI does not describe.
 Zero: d dropped when zero, f always written, empty otherwise. Patch: strategies, then `:` and the merge key.
 Published, what OpenAPI says besides: r required, d the zero value is the default, d=VALUE another default, in JSON.
@@ -93,7 +93,8 @@ def type_of(schema, defs):
     if ref:
         if ref in SELF:
             return SELF[ref]
-        return "j" if ref.rsplit(".", 1)[-1] in ANY else "@" + ref.removeprefix("io.k8s.")
+        mark = "@+" if schema.get("x-kubernetes-map-type") == "granular" else "@"
+        return "j" if ref.rsplit(".", 1)[-1] in ANY else mark + ref.removeprefix("io.k8s.")
     form = schema.get("format", "")
     match schema.get("type"):
         case "string":

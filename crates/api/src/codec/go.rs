@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use json::{Key, Map, Value};
 
+use super::numbers::digits;
+
 /// The name that Go has for the type of a value (`%T`).
 pub fn type_name(value: &Value) -> &'static str {
     match value {
@@ -45,6 +47,7 @@ fn write_plain(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
+        Value::Number(number) => out.push_str(&digits(number)),
         scalar => out.push_str(&scalar.to_string()),
     }
 }
@@ -77,6 +80,7 @@ fn write_source(value: &Value, out: &mut String) {
             out.push('}');
         }
         Value::String(text) => out.push_str(&crate::validation::field::quote(text)),
+        Value::Number(number) => out.push_str(&digits(number)),
         scalar => out.push_str(&scalar.to_string()),
     }
 }
@@ -103,6 +107,11 @@ mod tests {
             "map[string]interface {}{\"a\":map[string]interface {}{\"c\":true}, \"b\":[]interface {}{1, \"x y\", \
              interface {}(nil)}}"
         );
+        let check = |text: &str, expected: &str| assert_eq!(plain(&text.parse().expect("JSON")), expected);
+        check(r#"{"metadata":{"labels":"invalid"}}"#, "map[metadata:map[labels:invalid]]");
+        check(r#"{"b":[1,"x y",{}],"a":null}"#, "map[a:<nil> b:[1 x y map[]]]");
+        check(r#"[true,1.5,-2,1e30,1e-7,100000000.5]"#, "[true 1.5 -2 1e+30 1e-07 1.000000005e+08]");
+        assert_eq!(source(&json!(1e10)), "1e+10");
         assert_eq!((type_name(&json!(1.5)), type_name(&json!(1))), ("float64", "int64"));
     }
 }

@@ -7,6 +7,7 @@ pub mod cbor;
 pub mod decode;
 pub mod encode;
 pub mod go;
+pub(crate) mod numbers;
 pub mod problem;
 pub mod protobuf;
 mod syntax;

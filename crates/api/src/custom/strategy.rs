@@ -142,7 +142,7 @@ fn find<'a>(object: &'a Value, path: &'a str) -> Result<Option<&'a Value>, (&'a 
 /// The complaint about a field that has another type than the scale subresource needs.
 fn accessor(place: &Path, path: &str, value: &Value, zero: Value, wanted: &str) -> FieldError {
     let found = go::type_name(value);
-    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let shown = go::plain(value);
     let detail = format!(".{path} accessor error: {shown} is of the type {found}, expected {wanted}");
     FieldError::invalid(place, zero, &detail)
 }
@@ -169,9 +169,11 @@ fn about_finalizers(new: &Value, old: Option<&Value>) -> Vec<String> {
 
 impl Strategy for Custom {
     fn default(&self, object: &mut Value) {
-        let schema = &self.version.compiled().schema;
-        drop_nulls(object, schema);
-        default(object, schema);
+        default(object, &self.version.compiled().schema);
+    }
+
+    fn drop_nulls(&self, object: &mut Value) {
+        drop_nulls(object, &self.version.compiled().schema);
     }
 
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {

@@ -8,7 +8,9 @@ use json::{Map, Number, Value};
 use super::formats;
 use super::list_types::repeated;
 use super::structural::{Additional, Structural};
+use crate::codec::numbers;
 use crate::validation::field::{Cause, Errors, FieldError, Path};
+use crate::validation::internal_form::json_text;
 
 /// The errors of a value that stands at `path`; `old` is the one that stood there before.
 pub fn check(value: &Value, old: Option<&Value>, schema: &Structural, path: &str) -> Errors {
@@ -133,26 +135,30 @@ impl Place<'_> {
     fn number(&self, schema: &Structural, number: &Number) -> Found {
         let limits = &schema.limits;
         let value = number.as_f64().unwrap_or_default();
+        // A whole number is compared with what is whole of a bound.
+        let whole = !number.is_f64() && &*schema.ty == "number";
+        let limit = |limit: Option<f64>| limit.map(|limit| if whole { limit.trunc() } else { limit });
+        let bound = |limit: f64| if number.is_f64() { numbers::double(limit) } else { limit.to_string() };
         let mut found = Found::default();
         if let Some(factor) = limits.multiple_of {
             let right = factor > 0.0 && (value / factor).fract() == 0.0;
-            found.step((!right).then(|| self.invalid(number, &format!("should be a multiple of {factor}"))));
+            found.step((!right).then(|| self.invalid(number, &format!("should be a multiple of {}", bound(factor)))));
         }
-        if let Some(most) = limits.maximum {
+        if let Some(most) = limit(limits.maximum) {
             let (right, words) = if limits.exclusive_maximum {
                 (value < most, "less than")
             } else {
                 (value <= most, "less than or equal to")
             };
-            found.step((!right).then(|| self.invalid(number, &format!("should be {words} {most}"))));
+            found.step((!right).then(|| self.invalid(number, &format!("should be {words} {}", bound(most)))));
         }
-        if let Some(least) = limits.minimum {
+        if let Some(least) = limit(limits.minimum) {
             let (right, words) = if limits.exclusive_minimum {
                 (value > least, "greater than")
             } else {
                 (value >= least, "greater than or equal to")
             };
-            found.step((!right).then(|| self.invalid(number, &format!("should be {words} {least}"))));
+            found.step((!right).then(|| self.invalid(number, &format!("should be {words} {}", bound(least)))));
         }
         found
     }
@@ -189,7 +195,7 @@ impl Place<'_> {
         if schema.allowed.is_empty() || schema.allowed.iter().any(same) {
             return None;
         }
-        let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let shown = |value: &Value| value.as_str().map_or_else(|| json_text(value), str::to_owned);
         let words: Vec<String> = schema.allowed.iter().map(shown).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         Some(FieldError::not_supported(&self.at(), value, &words))
@@ -363,6 +369,26 @@ mod tests {
             json!({"type": "number", "minimum": 1, "exclusiveMinimum": true, "maximum": 2, "exclusiveMaximum": true});
         check(open.clone(), json!(1), &["f: Invalid value: 1: f in body should be greater than 1"]);
         check(open, json!(2), &["f: Invalid value: 2: f in body should be less than 2"]);
+        let large = json!({"type": "number", "minimum": 1e-7, "maximum": 1e10, "enum": [1e25, 3]});
+        check(
+            large.clone(),
+            json!(2e10),
+            &[
+                "f: Invalid value: 2e+10: f in body should be less than or equal to 1e+10",
+                "f: Unsupported value: 2e+10: supported values: \"1e+25\", \"3\"",
+            ],
+        );
+        check(
+            large,
+            json!(30_000_000_000_i64),
+            &[
+                "f: Invalid value: 30000000000: f in body should be less than or equal to 10000000000",
+                "f: Unsupported value: 30000000000: supported values: \"1e+25\", \"3\"",
+            ],
+        );
+        let between = json!({"type": "number", "minimum": 1.5, "maximum": 2.5});
+        check(between.clone(), json!(1), &[]);
+        check(between, json!(3), &["f: Invalid value: 3: f in body should be less than or equal to 2"]);
         check(json!({"type": "string", "maxLength": 2}), json!("abc"), &["f: Too long: may not be more than 2 bytes"]);
         check(
             json!({"type": "string", "minLength": 2}),

@@ -10,6 +10,7 @@ use super::declaration::{Scale, Scope, Subresource, Way};
 use super::gated;
 use super::strategy::Strategy;
 use super::webhook::Webhook;
+use crate::codec::decode::Gvk;
 use crate::meta;
 use crate::schema::Type;
 
@@ -133,6 +134,10 @@ pub enum FieldValue {
 }
 
 impl Definition {
+    pub fn gvk(&self) -> Gvk<'_> {
+        Gvk { group: &self.group, version: &self.version, kind: &self.kind }
+    }
+
     /// `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }

@@ -25,6 +25,8 @@ pub trait Strategy: Send + Sync {
     fn default_changed(&self, object: &mut Value, _old: &Value) {
         self.default(object);
     }
+    /// Takes nulls that stand for nothing from what a client wrote. An applied configuration keeps them, to be refused.
+    fn drop_nulls(&self, _object: &mut Value) {}
     /// Checks a new object: what is wrong with it, or else the warnings for the client (`Warning:` headers). One call,
     /// because both need the object in its type, and decoding is what costs.
     fn check(&self, object: &Value) -> Result<Vec<String>, Errors>;

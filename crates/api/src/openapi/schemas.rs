@@ -298,7 +298,7 @@ impl Schemas {
 
     fn ty(&mut self, ty: &Type) -> Value {
         match ty {
-            Type::String => json!({ "type": "string" }),
+            Type::String | Type::Scalar => json!({ "type": "string" }),
             Type::Bytes => json!({ "type": "string", "format": "byte" }),
             Type::Int32 => json!({ "type": "integer", "format": "int32" }),
             Type::Int64 => json!({ "type": "integer", "format": "int64" }),

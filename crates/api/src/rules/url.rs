@@ -32,6 +32,11 @@ pub fn query_pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
+/// The first value of this name that is not empty, decoded.
+pub fn query_value(query: &str, name: &str) -> Option<String> {
+    query_pairs(query).find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,5 +46,7 @@ mod tests {
         let pairs: Vec<(String, String)> = query_pairs("command=sh&command=echo+a%20%26b&tty&&x=%zz").collect();
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(pairs, [("command", "sh"), ("command", "echo a &b"), ("tty", ""), ("x", "%zz")]);
+        assert_eq!(query_value("a=&b=1&a=x%20y&a=z", "a").as_deref(), Some("x y"));
+        assert_eq!(query_value("a=&b=1", "a"), None);
     }
 }

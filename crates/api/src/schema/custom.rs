@@ -44,10 +44,9 @@ fn is_meta(name: &str) -> bool {
 }
 
 fn ty(name: &str, schema: &Value) -> Type {
-    if flag(schema, "x-kubernetes-int-or-string") {
-        return Type::IntOrString;
-    }
     match text(schema, "type") {
+        // Validation reads the text: an apply only asks whether it is a scalar.
+        "string" if !matches!(text(schema, "format"), "" | "byte") => Type::Scalar,
         "string" => Type::String,
         "integer" => Type::Int64,
         "number" => Type::Number,
@@ -127,9 +126,8 @@ mod tests {
         let Some(Type::List(list)) = ty.at(&["spec", "items"]) else { panic!("a list") };
         assert_eq!(list.kind, ListKind::Map(Box::new([Key { name: "id".into(), default: Some("x".into()) }])));
         let metadata = normalise(&ty, json!({ "metadata": { "labels": { "a": 1 } } })).expect_err("refused");
-        assert_eq!(
-            metadata,
-            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
-        );
+        assert_eq!(metadata, "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string");
+        let metadata = normalise(&ty, json!({ "metadata": [] })).expect_err("refused");
+        assert_eq!(metadata, "json: cannot unmarshal array into Go value of type v1.ObjectMeta");
     }
 }

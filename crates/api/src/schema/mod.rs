@@ -27,6 +27,8 @@ pub enum Type {
     /// RFC 3339 with microseconds.
     MicroTime,
     IntOrString,
+    /// Any scalar, kept as it is: a text of a custom kind that has a format.
+    Scalar,
     /// Any JSON, kept as it is.
     Any,
     /// Any JSON object, kept as it is.
@@ -230,7 +232,7 @@ impl Type {
     /// As Go names it in messages.
     pub fn go_name(&self) -> String {
         match self {
-            Type::String | Type::Time | Type::MicroTime => "string".to_owned(),
+            Type::String | Type::Time | Type::MicroTime | Type::Scalar => "string".to_owned(),
             Type::Int32 => "int32".to_owned(),
             Type::Int64 => "int64".to_owned(),
             Type::Number => "float64".to_owned(),
@@ -266,6 +268,12 @@ pub struct Named {
 }
 
 impl Named {
+    /// The type where apply owns and replaces its fields one by one. The few fields of such a type are parsed once.
+    fn granular(&self) -> &'static Named {
+        let Named { name, text, .. } = *self;
+        Box::leak(Box::new(Named { name, atomic: false, text, parsed: OnceLock::new() }))
+    }
+
     fn resolve(&self) -> &Type {
         self.parsed.get_or_init(|| {
             let fields = self.text.lines().filter(|line| !line.is_empty()).map(parse_field).collect();
@@ -382,7 +390,10 @@ fn parse_type(code: &'static str) -> Type {
         Some(b'm') => Type::MicroTime,
         Some(b'x') => Type::IntOrString,
         Some(b'r') => Type::Raw,
-        Some(b'@') => named(rest).map_or(Type::Any, Type::Ref),
+        Some(b'@') => match rest.strip_prefix('+') {
+            Some(name) => named(name).map_or(Type::Any, |named| Type::Ref(named.granular())),
+            None => named(rest).map_or(Type::Any, Type::Ref),
+        },
         Some(b'{') => match rest.strip_prefix('!') {
             Some(values) => map(values, true),
             None => map(rest, false),
@@ -460,6 +471,15 @@ mod tests {
         }
         let objects = all().iter().filter_map(|named| named.resolve().object());
         objects.flat_map(|o| o.fields.iter()).map(|f| refs(&f.ty)).sum()
+    }
+
+    #[test]
+    fn a_reference_may_be_owned_field_by_field() {
+        let of = |name: &str, field: &str| of(name).and_then(|ty| ty.field(field)).expect("known").ty.clone();
+        let (claim, target) =
+            (of("io.k8s.api.core.v1.PersistentVolumeSpec", "claimRef"), of("io.k8s.api.core.v1.Binding", "target"));
+        assert_eq!((claim.name(), claim.object().map(|object| object.atomic)), (target.name(), Some(false)));
+        assert_eq!(target.object().map(|object| object.atomic), Some(true));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::fmt::{self, Display};
 
 use crate::codec::bounds::{self, SHOWN_MAX, STEP_MAX};
+use crate::codec::numbers;
 use crate::validation::internal_form;
 
 /// A path into an object. Build it from the root: `Path::new("spec").child("containers").index(0).child("name")`.
@@ -93,7 +94,7 @@ impl Display for FieldError {
     }
 }
 
-/// A value as upstream's messages show it: strings as Go quotes them, everything else as JSON. Of a large value the
+/// A value as upstream's messages show it: strings as Go quotes them, numbers as it prints them, everything else as JSON. Of a large value the
 /// beginning is shown: many errors may be about the same one.
 pub fn show(value: impl serde::Serialize) -> String {
     if bounds::json_bytes(&value, SHOWN_MAX).is_none() {
@@ -101,6 +102,7 @@ pub fn show(value: impl serde::Serialize) -> String {
     }
     match json::to_value(value) {
         Ok(json::Value::String(text)) => quote(&text),
+        Ok(json::Value::Number(number)) => numbers::digits(&number),
         Ok(other) => internal_form::json_text(&other),
         Err(_) => String::new(),
     }
@@ -218,5 +220,6 @@ mod tests {
         assert_eq!(show("a \"b\"\n\u{1}<"), "\"a \\\"b\\\"\\n\\x01<\"");
         assert_eq!(show(["a<b"]), "[\"a\\u003cb\"]");
         assert_eq!((show(None::<i64>), show(true), show(5)), ("null".to_owned(), "true".to_owned(), "5".to_owned()));
+        assert_eq!((show(1e10), show([1e10, 1e-7])), ("1e+10".to_owned(), "[10000000000,1e-7]".to_owned()));
     }
 }

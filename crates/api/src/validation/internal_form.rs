@@ -7,7 +7,6 @@
 //! than letter case differs; `-name` is left out when absent.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use json::{Key, Map, Value};
@@ -79,22 +78,11 @@ fn text(ty: &str, value: &Value, indented: bool) -> String {
     writer.out
 }
 
-/// A string as JSON, escaped as Go's encoder does.
+/// A value as JSON, as Go's encoder writes it.
 pub(crate) fn json_text(value: &Value) -> String {
-    let text = value.to_string();
-    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-        return text;
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out
+    let mut out = Vec::new();
+    value.append_to(&mut out);
+    String::from_utf8(out).unwrap_or_default()
 }
 
 struct Writer {

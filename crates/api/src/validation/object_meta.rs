@@ -119,6 +119,15 @@ pub fn validate_update(new: &ObjectMeta, old: &ObjectMeta, names: Finalizers) ->
     errors
 }
 
+/// The errors that the rules of all kinds find in the metadata of a changed object.
+pub fn common_update(new: &json::Value, old: &json::Value, scope: Scope) -> Errors {
+    let metadata = crate::object::decode_metadata;
+    let (Ok(new), Ok(old)) = (metadata(new), metadata(old)) else { return Errors::new() };
+    let mut errors = validate(&new, scope, NameRule::PathSegment, Finalizers::Any);
+    errors.extend(validate_update(&new, &old, Finalizers::Any));
+    errors
+}
+
 /// The checks of every write: labels, annotations, owners.
 fn parts(meta: &ObjectMeta, path: &Path) -> Errors {
     let mut errors = labels(meta.labels.as_ref(), &path.child("labels"));

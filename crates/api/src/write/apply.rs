@@ -58,14 +58,16 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
     if metadata.and_then(|m| m.get("managedFields")).is_some_and(|m| !m.is_null()) {
         return Err(StatusError::bad_request("metadata.managedFields must be nil"));
     }
+    let about = describe(gvk, &config);
     if let Some(why) = typed::misfit(ty, &config) {
-        let about = describe(gvk, &config);
         return Err(StatusError::new(500, "", format!("failed to create typed patch object ({about}): {why}")));
     }
     // The only part left to refuse is the text of a scalar, a quantity or a time that is none: upstream meets it where
     // it makes its own type of the object.
     let (config, _) = decode::typed(ty, config).map_err(|why| {
-        let words = "failed to convert new object to proper version: unable to convert unstructured object to";
+        let words = format!(
+            "failed to convert new object ({about}) to proper version: unable to convert unstructured object to"
+        );
         StatusError::new(500, "", format!("{words} {wanted}, Kind={}: {why}", gvk.kind))
     })?;
     let warnings = if validation == Validation::Ignore { Vec::new() } else { decode::warnings(duplicates) };
@@ -303,7 +305,13 @@ impl<'a> Application<'a> {
     fn without_last_applied(&self, conflicts: Vec<Conflict>) -> Vec<Conflict> {
         let last = if self.by.manager == "kubectl" { self.last_applied() } else { None };
         let Some(last) = last.and_then(|value| decode::typed(self.ty, value).ok()) else { return conflicts };
-        let allowed = structured_merge::fields_of(self.ty, &last.0);
+        let mut allowed = structured_merge::fields_of(self.ty, &last.0);
+        // A field that has another value by now is somebody else's.
+        if let Some(live) = &self.live {
+            let others = structured_merge::compare(self.ty, &last.0, live);
+            field_set::subtract(&mut allowed, &others.changed);
+            field_set::subtract(&mut allowed, &others.removed);
+        }
         let rest = conflicts.into_iter().map(|mut conflict| {
             field_set::subtract(&mut conflict.fields, &allowed);
             conflict
@@ -536,6 +544,45 @@ mod tests {
         assert_eq!(third["metadata"]["name"], "a");
     }
 
+    /// They are one leaf for whoever owns them, and an apply puts one item in their place.
+    #[test]
+    fn items_that_stand_twice_are_owned_together() {
+        let variables = |list: &[(&str, &str)]| {
+            let list: Vec<Value> = list.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+            body(json!({"template": {"spec": {"containers": [{"name": "c", "env": list}]}}}))
+        };
+        let owned = |object: &Value, at: usize| {
+            let containers = "/f:spec/f:template/f:spec/f:containers/k:{\"name\":\"c\"}/f:env";
+            object["metadata"]["managedFields"][at]["fieldsV1"].pointer(containers).cloned().unwrap_or_default()
+        };
+        let values = |object: &Value| -> Vec<String> {
+            let list =
+                object["spec"]["template"]["spec"]["containers"][0]["env"].as_array().cloned().unwrap_or_default();
+            list.iter().map(|v| format!("{}={}", v["name"].as_str().unwrap(), v["value"].as_str().unwrap())).collect()
+        };
+        let leaf = json!({".": {}, "f:name": {}, "f:value": {}});
+        let mut live = variables(&[("A", "1"), ("P", "x"), ("P", "y")]);
+        managed_fields::update(ty(), None, &mut live, &writer("create"));
+        assert_eq!(owned(&live, 0), json!({".": {}, "k:{\"name\":\"A\"}": leaf, "k:{\"name\":\"P\"}": {}}));
+        live["metadata"]["uid"] = "u".into();
+        let applied = apply(Some(&live), "one", variables(&[("H", "h")]), false).expect("applied");
+        assert_eq!(values(&applied), ["A=1", "P=x", "P=y", "H=h"]);
+        assert_eq!(owned(&applied, 1), owned(&live, 0));
+        let conflict = apply(Some(&live), "one", variables(&[("P", "x")]), false).expect_err("conflicts").message;
+        assert!(
+            conflict.ends_with("using apps/v1: .spec.template.spec.containers[name=\"c\"].env[name=\"P\"]"),
+            "{conflict}"
+        );
+        let taken = apply(Some(&live), "one", variables(&[("P", "z")]), true).expect("forced");
+        assert_eq!(values(&taken), ["A=1", "P=z"]);
+        assert_eq!(owned(&taken, 0), json!({"k:{\"name\":\"P\"}": leaf}));
+        let mut changed = variables(&[("A", "1"), ("P", "x"), ("P", "z")]);
+        changed["metadata"]["uid"] = "u".into();
+        managed_fields::update(ty(), Some(&live), &mut changed, &writer("update"));
+        assert_eq!(owned(&changed, 0), json!({".": {}, "k:{\"name\":\"A\"}": leaf}));
+        assert_eq!(owned(&changed, 1), json!({"k:{\"name\":\"P\"}": {}}));
+    }
+
     #[test]
     fn applied_order_wins() {
         let ids = |list: &[&str]| -> Value {
@@ -564,6 +611,11 @@ mod tests {
         let annotation = applied["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or("");
         assert!(annotation.contains("\"replicas\":3"), "{annotation}");
         assert!(apply(Some(&live), "other", body(json!({"replicas": 3})), false).is_err());
+        let mut scaled = live.clone();
+        scaled["spec"]["replicas"] = 7.into();
+        managed_fields::update(ty(), Some(&live), &mut scaled, &writer("scaler"));
+        let conflict = apply(Some(&scaled), "kubectl", body(json!({"replicas": 3})), false).expect_err("conflicts");
+        assert!(conflict.message.ends_with("conflict with \"scaler\" using apps/v1: .spec.replicas"), "{conflict}");
     }
 
     #[test]
@@ -606,7 +658,7 @@ mod tests {
         check(
             body(json!({"template": {"spec": {"containers": [
                 {"name": "a", "resources": {"limits": {"cpu": "lots"}}}]}}})),
-            "failed to convert new object to proper version: unable to convert unstructured object to apps/v1, \
+            "failed to convert new object (/a; apps/v1, Kind=Deployment) to proper version: unable to convert unstructured object to apps/v1, \
              Kind=Deployment: quantities must match the regular expression \
              '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
         );

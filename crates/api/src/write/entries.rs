@@ -78,7 +78,7 @@ fn owner([operation, manager, subresource, version]: [&str; 4]) -> [&str; 4] {
     [operation, manager, subresource, if operation == "Apply" { "" } else { version }]
 }
 
-fn owner_of(entry: &Value) -> [&str; 4] {
+pub(crate) fn owner_of(entry: &Value) -> [&str; 4] {
     let text = |name| entry.get(name).and_then(Value::as_str).unwrap_or("");
     owner(["operation", "manager", "subresource", "apiVersion"].map(text))
 }

@@ -10,7 +10,9 @@ use crate::{
     schema::Type,
     write::{
         changes::Changes,
-        entries::{Writer, entries, fields, fields_mut, give_up, is_of, is_valid, new_entry, put, stamp, strip, take},
+        entries::{
+            Writer, entries, fields, fields_mut, give_up, is_of, is_valid, new_entry, owner_of, put, stamp, strip, take,
+        },
         field_set::{self, Set},
         structured_merge,
     },
@@ -84,13 +86,23 @@ fn start(old: Option<&Value>, sent: Option<Vec<Value>>, by: &Writer<'_>) -> Star
     let live = || old.map(entries).unwrap_or_default();
     let entries = match sent {
         _ if !by.subresource.is_empty() => live(),
-        // `[{}]` is the way to strip an object of its managers.
-        Some(sent) if sent.len() == 1 && sent[0].as_object().is_some_and(Map::is_empty) => Vec::new(),
-        Some(sent) if !sent.is_empty() && sent.iter().all(is_valid) => sent,
+        // `[]` and `[{}]` are the ways to strip an object of its managers.
+        Some(sent) if sent.iter().all(|entry| entry.as_object().is_some_and(Map::is_empty)) && sent.len() < 2 => {
+            Vec::new()
+        }
+        Some(sent) if sent.iter().all(is_valid) => by_owner(sent),
         _ => live(),
     };
     let exists = old.is_some_and(|o| !meta::uid(o).is_empty());
     if entries.is_empty() && exists { Start::Untracked } else { Start::Tracked(entries) }
+}
+
+/// The last entry of each owner: who renames one may give two the same.
+fn by_owner(sent: Vec<Value>) -> Vec<Value> {
+    let last: HashMap<_, usize> = sent.iter().enumerate().map(|(at, entry)| (owner_of(entry), at)).collect();
+    let mut kept: Vec<bool> = vec![false; sent.len()];
+    last.into_values().for_each(|at| kept[at] = true);
+    sent.into_iter().zip(kept).filter_map(|(entry, kept)| kept.then_some(entry)).collect()
 }
 
 /// Gives the writer's entry the fields it changed.
@@ -257,7 +269,25 @@ mod tests {
         let mut empty = old.clone();
         empty["metadata"]["managedFields"] = json!([]);
         update(deployment(), Some(&old), &mut empty, &writer("two", 1));
-        assert_eq!(managers(&empty), HashSet::from(["one".to_owned()]), "an empty list resets nothing");
+        assert_eq!(managers(&empty), HashSet::new());
+    }
+
+    #[test]
+    fn of_two_entries_with_one_owner_the_last_counts() {
+        let mut old = sample("i");
+        update(deployment(), None, &mut old, &writer("one", 0));
+        old["metadata"]["uid"] = "u".into();
+        let mut new = old.clone();
+        let entry = |label: &str, operation: &str, version: &str| {
+            json!({"apiVersion": version, "fieldsType": "FieldsV1", "operation": operation, "manager": "m",
+                "fieldsV1": {"f:metadata": {"f:labels": {label: {}}}}})
+        };
+        let sent =
+            [("f:a", "Apply", "apps/v1"), ("f:b", "Apply", "v1"), ("f:c", "Update", "v1"), ("f:d", "Update", "v2")];
+        let sent: Vec<Value> = sent.map(|(label, operation, version)| entry(label, operation, version)).into();
+        new["metadata"]["managedFields"] = sent.clone().into();
+        update(deployment(), Some(&old), &mut new, &writer("two", 1));
+        assert_eq!(entries(&new), sent[1..], "an applier is one owner in all versions");
     }
 
     #[test]

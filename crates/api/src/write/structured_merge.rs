@@ -66,8 +66,11 @@ pub fn fields_of(ty: &Type, value: &Value) -> Set {
         }
         Shape::List(list) => {
             for item in value.as_array().into_iter().flatten() {
-                if let Some(node) = tie(fields_of(&list.items, item), true) {
-                    set.insert(element(list, item), node);
+                let key = Key::from(element(list, item));
+                // Items that have one identity together are one leaf for whoever owns them.
+                let below = if set.contains_key(&key) { Map::new() } else { fields_of(&list.items, item) };
+                if let Some(node) = tie(below, true) {
+                    set.insert(key, node);
                 }
             }
         }
@@ -93,6 +96,29 @@ impl Difference {
     pub fn ignore(&mut self, path: &[&str]) {
         field_set::subtract_tree(&mut self.changed, path);
         field_set::subtract_tree(&mut self.removed, path);
+    }
+
+    /// Adds what is different in the items of one identity.
+    fn items(&mut self, list: &List, key: String, of: &Sides<'_>) {
+        let ([old, new], [olds, news]) = (of.first, of.more.each_ref().map(|more| !more.is_empty()));
+        let whole = |side: &mut Set, key: &str| side.extend(leaf().map(|leaf| (Key::from(key.to_owned()), leaf)));
+        match (olds, news) {
+            _ if old == new && of.more[0] == of.more[1] => {}
+            (false, false) => self.child(|| Key::from(key), &list.items, old, new),
+            (true, true) => whole(&mut self.changed, &key),
+            (true, false) => {
+                if new.is_some() {
+                    self.child(|| Key::from(&key), &list.items, None, new);
+                }
+                whole(&mut self.removed, &key);
+            }
+            (false, true) => {
+                if old.is_some() {
+                    self.child(|| Key::from(&key), &list.items, old, None);
+                }
+                whole(&mut self.changed, &key);
+            }
+        }
     }
 
     /// Adds what is different in a child; both states are known to be.
@@ -173,21 +199,28 @@ fn compare_maps(ty: &Type, old: Option<&Map>, new: Option<&Map>) -> Difference {
 }
 
 fn compare_lists(list: &List, old: Option<&Value>, new: Option<&Value>) -> Difference {
-    let (old, new) = (old.and_then(Value::as_array), new.and_then(Value::as_array));
-    let keyed = old.into_iter().flatten().map(|item| (element(list, item), item));
-    let mut before: BTreeMap<String, &Value> = keyed.collect();
-    let mut difference = Difference::default();
-    for item in new.into_iter().flatten() {
-        let key = element(list, item);
-        let was = before.remove(&key);
-        if was != Some(item) {
-            difference.child(|| Key::from(key), &list.items, was, Some(item));
+    let mut items: BTreeMap<String, Sides<'_>> = BTreeMap::new();
+    for (side, value) in [old, new].into_iter().enumerate() {
+        for item in value.and_then(Value::as_array).into_iter().flatten() {
+            let sides = items.entry(element(list, item)).or_default();
+            match sides.first[side] {
+                None => sides.first[side] = Some(item),
+                Some(_) => sides.more[side].push(item),
+            }
         }
     }
-    for (key, item) in before {
-        difference.child(|| Key::from(key), &list.items, Some(item), None);
+    let mut difference = Difference::default();
+    for (key, sides) in items {
+        difference.items(list, key, &sides);
     }
     difference
+}
+
+/// The items that have one identity, in the old list and in the new one. More than one are compared and owned as a whole.
+#[derive(Default)]
+struct Sides<'v> {
+    first: [Option<&'v Value>; 2],
+    more: [Vec<&'v Value>; 2],
 }
 
 /// An object of the type before anything is set: upstream compares a create against it, so fields that are
@@ -240,10 +273,10 @@ fn merge_lists(list: &List, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let live_keys: Vec<String> = live.iter().map(|v| element(list, v)).collect();
     let keys: Vec<String> = config.iter().map(|v| element(list, v)).collect();
     let mut live: Vec<Option<Value>> = live.into_iter().map(Some).collect();
-    // Where the first item of each key stands in the object.
-    let mut places: HashMap<&String, usize> = HashMap::with_capacity(live_keys.len());
+    // Where the item of each key stands in the object. Those that stand twice are replaced, not merged.
+    let mut places: HashMap<&String, Option<usize>> = HashMap::with_capacity(live_keys.len());
     for (at, key) in live_keys.iter().enumerate() {
-        places.entry(key).or_insert(at);
+        places.entry(key).and_modify(|place| *place = None).or_insert(Some(at));
     }
     let applied: HashSet<&String> = keys.iter().collect();
     let mut shared = keys.iter().filter(|k| places.contains_key(k)).peekable();
@@ -270,7 +303,7 @@ fn merge_lists(list: &List, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
             continue;
         }
         if let Some(key) = keys.get(r) {
-            let ours = places.get(key).and_then(|&at| live[at].take());
+            let ours = places.get(key).copied().flatten().and_then(|at| live[at].take());
             out.push(match ours {
                 Some(ours) => merge(&list.items, ours, &config[r]),
                 None => config[r].clone(),

@@ -82,7 +82,7 @@ impl Walk {
             Type::String | Type::Bytes => self.scalar(&Scalar::String, value, at),
             Type::Bool => self.scalar(&Scalar::Bool, value, at),
             // Their texts are read when the object is: the schema of an apply only knows that they are scalars.
-            Type::Quantity | Type::Time | Type::MicroTime | Type::IntOrString => self.scalar(&Scalar::Any, value, at),
+            Type::Quantity | Type::Time | Type::MicroTime | Type::Scalar => self.scalar(&Scalar::Any, value, at),
             Type::List(list) => match value {
                 Value::Array(items) => self.list(list, items, at),
                 other => self.expected("list", other, at),
@@ -91,7 +91,8 @@ impl Walk {
                 Value::Object(map) => self.map(ty, map, at),
                 other => self.expected("map", other, at),
             },
-            Type::Any | Type::Ref(_) | Type::Later(_) => {}
+            // Numbers or texts have no type of their own there.
+            Type::IntOrString | Type::Any | Type::Ref(_) | Type::Later(_) => {}
         }
     }
 
@@ -125,7 +126,8 @@ impl Walk {
                 Type::Map(ty) => self.value(&ty.values, child, &at),
                 Type::Object(object) => match object.field(name) {
                     Some(field) => self.value(&field.ty, child, &at),
-                    None if object.open => {}
+                    // One without any fields is free.
+                    None if object.open || object.fields.is_empty() => {}
                     None => self.error(&at, "field not declared in schema"),
                 },
                 _ => {}
@@ -269,13 +271,16 @@ mod tests {
             "properties": {
                 "size": {"type": "integer"},
                 "port": {"x-kubernetes-int-or-string": true},
+                "when": {"type": "string", "format": "date-time"},
+                "bare": {"type": "object"},
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
                 "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
             }}}}),
         );
         let check = |spec: Value, expected: &str| check(&ty, json!({"kind": "Widget", "spec": spec}), expected);
         check(json!({"size": "large"}), ".spec.size: expected numeric (int or float), got string");
-        check(json!({"port": {}}), ".spec.port: expected any scalar, got &{map[]}");
+        check(json!({"when": {}}), ".spec.when: expected any scalar, got &{map[]}");
+        check(json!({"when": 5, "port": {"a": []}, "bare": {"a": 1}}), "");
         check(json!({"colour": 1}), ".spec.colour: field not declared in schema");
         check(json!({"free": {"any": [1]}, "port": "http", "size": 1}), "");
         check(json!({"tags": ["a", "b", "a"]}), ".spec.tags: duplicate entries for key [=\"a\"]");

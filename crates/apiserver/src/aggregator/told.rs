@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use api::{Value, status::StatusError};
+use api::{Value, rules::url::query_value, status::StatusError};
 use clock::Duration;
 use dialer::Endpoint;
 use http::{StatusCode, header};
@@ -92,9 +92,8 @@ impl Asked<'_> {
         let url = index["paths"][&path]["serverRelativeURL"].as_str()?;
         // The server's own hash: by another one it would lead to its document as it is now, which is not followed.
         let query = url.split_once('?').map_or("", |(_, query)| query);
-        let own = query.split('&').find_map(|pair| pair.strip_prefix("hash="));
-        let own = own.filter(|hash| !hash.is_empty() && hash.bytes().all(|b| b.is_ascii_alphanumeric()));
-        Some(own.map_or_else(|| base16ct::upper::encode_string(&Sha256::digest(url)), str::to_owned))
+        let own = query_value(query, "hash").filter(|hash| hash.bytes().all(|b| b.is_ascii_alphanumeric()));
+        Some(own.unwrap_or_else(|| base16ct::upper::encode_string(&Sha256::digest(url))))
     }
 
     /// The part that is known stays as long as the server says that its document is the same.

@@ -72,7 +72,7 @@ fn without_finalizer(object: &mut Value) {
 async fn say(state: &State, crds: &Definition, name: &str, condition: &Condition) -> Result<(), StatusError> {
     let now = clock::now_seconds().to_string();
     let written = state.objects.update(crds, ("", name), Target::Status, |object| {
-        conditions::set(object, condition, &now);
+        super::own(crds, object, |object| conditions::set(object, condition, &now));
         Ok(true)
     });
     match written.await {

@@ -14,10 +14,12 @@ mod webhook;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use api::{
+    Value,
     custom::conditions::{self, Step},
     kind::{Definition, Target},
     meta,
     status::StatusError,
+    write::{entries::Writer, managed_fields},
 };
 use futures::StreamExt;
 use tokio::task::{AbortHandle, JoinSet};
@@ -102,7 +104,7 @@ async fn write(
         // Of another state there is word on its way.
         let same = meta::resource_version(object) == revision;
         if same {
-            conditions::write(object, step, &now);
+            own(definition, object, |object| conditions::write(object, step, &now));
         }
         Ok(same)
     });
@@ -110,6 +112,21 @@ async fn write(
         Err(error) if error.code == 404 => Ok(()),
         other => other,
     }
+}
+
+/// Changes the status of a definition as the server's own: it is the manager of what it says there.
+fn own(definition: &Definition, object: &mut Value, change: impl FnOnce(&mut Value)) {
+    let old = object.clone();
+    change(object);
+    let by = Writer {
+        manager: "kube-apiserver",
+        api_version: &definition.api_version(),
+        subresource: "status",
+        now: clock::now_seconds(),
+        ignored: &[&["spec"]],
+        versions: None,
+    };
+    managed_fields::update(&definition.ty, Some(&old), object, &by);
 }
 
 /// The kinds that are being emptied, each by a task of its own.

@@ -273,8 +273,11 @@ async fn large_lists_take_more_seats() {
     assert_eq!(seats("GET /api/v1/pods"), 5);
     assert_eq!(seats("GET /api/v1/pods?limit=500"), 3);
     assert_eq!(seats("GET /api/v1/pods?fieldSelector=metadata.name%3Dx"), 1);
-    assert_eq!(seats("GET /api/v1/pods?watch=1"), 1);
-    assert_eq!(seats("GET /api/v1/pods?watch=1&sendInitialEvents=true"), 5);
+    assert_eq!(seats("GET /api/v1/pods?limit=500&resourceVersion=0"), 5, "it has no pages");
+    assert_eq!(seats("GET /api/v1/pods?watch=1&resourceVersion=7"), 1);
+    for begins in ["", "&resourceVersion=0", "&resourceVersion=7&sendInitialEvents=true"] {
+        assert_eq!(seats(&format!("GET /api/v1/pods?watch=1{begins}")), 5, "{begins}");
+    }
     fairness.sizes.listed(&definition, 100_000, 500_000_000);
     assert_eq!(seats("GET /api/v1/pods"), 10, "no more of it is in memory at once");
     assert_eq!(fairness.sizes.seats(&info("GET /api/v1/pods"), "", || 13), 1, "a part of a small level");

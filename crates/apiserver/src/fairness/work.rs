@@ -7,10 +7,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use api::{kind::Definition, rules::url::query_pairs};
+use api::{kind::Definition, rules::url::query_value};
 use parking_lot::RwLock;
 
-use crate::http::request::Info;
+use crate::http::request::{Info, is_true};
 
 /// The bytes of a list that take a seat.
 const BYTES_PER_SEAT: u64 = 100_000;
@@ -46,20 +46,24 @@ impl Sizes {
 
     /// The seats for a request, of a level with `nominal` seats.
     pub fn seats(&self, info: &Info, query: &str, nominal: impl FnOnce() -> u32) -> u32 {
-        let is_list = || {
-            info.verb == "list"
-                || info.verb == "watch"
-                    && query_pairs(query).any(|(key, value)| key == "sendInitialEvents" && value == "true")
-        };
         // A list of one name is a get.
-        if !info.name.is_empty() || !is_list() {
+        if !info.name.is_empty() || !matches!(info.verb, "list" | "watch") {
+            return 1;
+        }
+        let value = |name| query_value(query, name);
+        let version = value("resourceVersion").filter(|version| version != "0");
+        // A watch from anywhere begins with a list.
+        if info.verb == "watch" && version.is_some() && value("sendInitialEvents").is_none_or(|value| !is_true(&value))
+        {
             return 1;
         }
         let Some(definition) = &info.definition else { return 1 };
         let known = self.0.read();
         let Some(size) = known.get(&(definition.group.clone(), definition.plural.clone())) else { return 1 };
         let (objects, bytes) = (size.objects.load(Ordering::Relaxed), size.bytes.load(Ordering::Relaxed));
-        let limit = query_pairs(query).find(|(key, _)| key == "limit").and_then(|(_, value)| value.parse().ok());
+        // A list as of any revision has no pages.
+        let paged = version.is_some() || value("resourceVersion").is_none();
+        let limit = value("limit").filter(|_| paged).and_then(|value| value.parse().ok());
         let read = limit.filter(|limit| *limit > 0).map_or(objects, |limit: u64| limit.min(objects));
         let at_once = (bytes / objects.max(1)).saturating_mul(read).min(BYTES_AT_ONCE);
         let most = ((f64::from(nominal()) * PART) as u64).max(1);

@@ -242,10 +242,31 @@ pub fn include_object(query: &str) -> String {
 }
 
 /// How a list's resourceVersion is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Match {
     Exact,
     NotOlderThan,
+    /// Nothing that passes the rules.
+    Unknown(String),
+}
+
+impl Match {
+    fn of(given: String) -> Option<Self> {
+        match given.as_str() {
+            "" => None,
+            "Exact" => Some(Match::Exact),
+            "NotOlderThan" => Some(Match::NotOlderThan),
+            _ => Some(Match::Unknown(given)),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Match::Exact => "Exact",
+            Match::NotOlderThan => "NotOlderThan",
+            Match::Unknown(given) => given,
+        }
+    }
 }
 
 /// `ListOptions`, for lists, watches and deletecollection; the selectors are the resolved request's.
@@ -267,79 +288,47 @@ pub struct ListOptions {
 impl ListOptions {
     /// Of a list.
     pub fn of_list(query: &str) -> Result<Self, StatusError> {
-        let options = Self::parse(query)?;
-        let place = Path::new("resourceVersionMatch");
-        let forbidden = |detail: &str| FieldError::forbidden(&place, detail);
-        let mut errors = Vec::new();
-        if options.version_match.is_some() && options.resource_version.is_none() {
-            errors.push(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
-        }
-        if options.version_match.is_some() && !options.continue_token.is_empty() {
-            errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
-        }
-        if options.version_match == Some(Match::Exact) && options.resource_version == Some(0) {
-            errors.push(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
-        }
-        if options.send_initial_events.is_some() {
-            let place = Path::new("sendInitialEvents");
-            errors.push(FieldError::forbidden(&place, "sendInitialEvents is forbidden for list"));
-        }
-        options.if_valid(&errors)
+        Self::checked(query, ListErrors::of_list)
     }
 
-    /// Of a watch.
+    /// Of a watch. One that begins anywhere begins with the objects that there are.
     pub fn of_watch(query: &str) -> Result<Self, StatusError> {
-        let options = Self::parse(query)?;
-        let place = Path::new("resourceVersionMatch");
-        let forbidden = |detail: &str| FieldError::forbidden(&place, detail);
-        let mut errors = Vec::new();
-        if options.send_initial_events.is_some() && options.version_match != Some(Match::NotOlderThan) {
-            errors.push(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
-        }
-        if options.version_match.is_some() && options.send_initial_events.is_none() {
-            errors.push(forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
-        }
-        if options.version_match == Some(Match::Exact) {
-            errors.push(FieldError::not_supported(&place, "Exact", &["NotOlderThan"]));
-        }
-        if options.version_match.is_some() && !options.continue_token.is_empty() {
-            errors.push(forbidden("resourceVersionMatch is forbidden when continue is provided"));
-        }
-        options.if_valid(&errors)
+        Self::checked(query, |options, version| {
+            if options.send_initial_events.is_none() && options.version_match.is_none() && matches!(version, "" | "0") {
+                options.send_initial_events = Some(true);
+                options.version_match = Some(Match::NotOlderThan);
+            }
+            ListErrors::of_watch(options)
+        })
     }
 
-    fn if_valid(self, errors: &[FieldError]) -> Result<Self, StatusError> {
-        if_valid("ListOptions", errors).map(|()| self)
+    /// The options of a query that these rules let pass; they see the resourceVersion as it is given.
+    fn checked(
+        query: &str,
+        rules: impl FnOnce(&mut ListOptions, &str) -> Vec<FieldError>,
+    ) -> Result<Self, StatusError> {
+        let (mut options, version) = Self::parse(query)?;
+        if_valid("ListOptions", &rules(&mut options, &version))?;
+        if !version.is_empty() {
+            let revision = version.parse().map_err(|_| {
+                StatusError::bad_request(format!(
+                    "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
+                ))
+            })?;
+            options.resource_version = Some(revision);
+        }
+        Ok(options)
     }
 
-    fn parse(query: &str) -> Result<Self, StatusError> {
-        let mut options = ListOptions::default();
+    fn parse(query: &str) -> Result<(Self, String), StatusError> {
+        let (mut options, mut version) = (ListOptions::default(), String::new());
         for (key, value) in query_pairs(query) {
             match key.as_str() {
                 // Less than one is no limit.
                 "limit" => options.limit = usize::try_from(number::<i64>(&value)?).unwrap_or(0),
                 "continue" => options.continue_token = value,
-                "resourceVersion" if value.is_empty() => {}
-                "resourceVersion" => {
-                    let revision = value.parse().map_err(|_| {
-                        StatusError::bad_request(format!(
-                            "resourceVersion: Invalid value: {value:?}: strconv.ParseUint: parsing {value:?}: invalid syntax"
-                        ))
-                    })?;
-                    options.resource_version = Some(revision);
-                }
-                "resourceVersionMatch" => {
-                    options.version_match = match value.as_str() {
-                        "" => None,
-                        "Exact" => Some(Match::Exact),
-                        "NotOlderThan" => Some(Match::NotOlderThan),
-                        other => {
-                            let place = Path::new("resourceVersionMatch");
-                            let error = FieldError::not_supported(&place, other, &["Exact", "NotOlderThan", ""]);
-                            return Err(StatusError::invalid("meta.k8s.io", "ListOptions", "", &[error]));
-                        }
-                    }
-                }
+                "resourceVersion" => version = value,
+                "resourceVersionMatch" => options.version_match = Match::of(value),
                 "timeoutSeconds" => options.timeout_seconds = Some(number(&value)?).filter(|t| *t != 0),
                 "allowWatchBookmarks" => options.bookmarks = is_true(&value),
                 "sendInitialEvents" => options.send_initial_events = Some(is_true(&value)),
@@ -347,7 +336,72 @@ impl ListOptions {
                 _ => {}
             }
         }
-        Ok(options)
+        Ok((options, version))
+    }
+}
+
+/// Upstream's rules for the options of lists and watches.
+struct ListErrors {
+    place: Path,
+    errors: Vec<FieldError>,
+}
+
+impl ListErrors {
+    fn new() -> Self {
+        ListErrors { place: Path::new("resourceVersionMatch"), errors: Vec::new() }
+    }
+
+    fn forbid(&mut self, when: bool, detail: &str) {
+        if when {
+            self.errors.push(FieldError::forbidden(&self.place, detail));
+        }
+    }
+
+    fn unknown(&mut self, found: &Match, known: &[&str]) {
+        self.errors.push(FieldError::not_supported(&self.place, found.name(), known));
+    }
+
+    fn of_list(options: &mut ListOptions, version: &str) -> Vec<FieldError> {
+        let mut found = Self::new();
+        if let Some(given) = &options.version_match {
+            found.forbid(version.is_empty(), "resourceVersionMatch is forbidden unless resourceVersion is provided");
+            found.forbid(
+                !options.continue_token.is_empty(),
+                "resourceVersionMatch is forbidden when continue is provided",
+            );
+            if matches!(given, Match::Unknown(_)) {
+                found.unknown(given, &["Exact", "NotOlderThan", ""]);
+            }
+            found.forbid(
+                *given == Match::Exact && version == "0",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            );
+        }
+        if options.send_initial_events.is_some() {
+            let place = Path::new("sendInitialEvents");
+            found.errors.push(FieldError::forbidden(&place, "sendInitialEvents is forbidden for list"));
+        }
+        found.errors
+    }
+
+    fn of_watch(options: &ListOptions) -> Vec<FieldError> {
+        let (mut found, given) = (Self::new(), &options.version_match);
+        let initial = options.send_initial_events.is_some();
+        found.forbid(
+            initial && *given != Some(Match::NotOlderThan),
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        );
+        if let Some(given) = given {
+            found.forbid(!initial, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            if *given != Match::NotOlderThan {
+                found.unknown(given, &["NotOlderThan"]);
+            }
+            found.forbid(
+                !options.continue_token.is_empty(),
+                "resourceVersionMatch is forbidden when continue is provided",
+            );
+        }
+        found.errors
     }
 }
 
@@ -418,5 +472,58 @@ mod tests {
         let options = DeleteOptions::read(query, body, "application/json", &Trail::default()).unwrap();
         assert_eq!((options.uid.as_deref(), options.dry_run), (Some("u"), false));
         assert_eq!((options.propagation, options.orphan_dependents), (Some(Propagation::Background), Some(false)));
+    }
+
+    #[test]
+    fn options_of_lists_and_watches() {
+        #[track_caller]
+        fn check(result: Result<ListOptions, StatusError>, expected: &[&str]) {
+            let message = match expected {
+                [one] => (*one).to_owned(),
+                many => format!("[{}]", many.join(", ")),
+            };
+            refused(result, 422, &format!("ListOptions.meta.k8s.io \"\" is invalid: {message}"));
+        }
+        const PLACE: &str = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden";
+        let (list, watch) = (ListOptions::of_list, ListOptions::of_watch);
+        let (without, paged) =
+            (format!("{PLACE} unless resourceVersion is provided"), format!("{PLACE} when continue is provided"));
+        let unknown = "resourceVersionMatch: Unsupported value: \"Foo\": supported values:";
+        check(list("resourceVersionMatch=Exact"), &[&without]);
+        check(list("resourceVersionMatch=Exact&resourceVersion=1&continue=a"), &[&paged]);
+        check(
+            list("resourceVersionMatch=Foo&continue=a"),
+            &[&without, &paged, &format!("{unknown} \"Exact\", \"NotOlderThan\", \"\"")],
+        );
+        check(
+            list("resourceVersionMatch=Exact&resourceVersion=0"),
+            &["resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""],
+        );
+        check(
+            list("sendInitialEvents=false&resourceVersion=x"),
+            &["sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list"],
+        );
+        // A watch from anywhere has a match of its own, which does not go with a page.
+        check(watch("continue=a"), &[&paged]);
+        check(watch("continue=a&resourceVersion=0"), &[&paged]);
+        assert!(watch("continue=a&resourceVersion=5").is_ok());
+        let initial =
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        check(watch("sendInitialEvents=false"), &[initial]);
+        check(
+            watch("sendInitialEvents=true&resourceVersionMatch=Foo"),
+            &[initial, &format!("{unknown} \"NotOlderThan\"")],
+        );
+        let alone = format!("{PLACE} for watch unless sendInitialEvents is provided");
+        check(watch("resourceVersionMatch=NotOlderThan&resourceVersion=0"), &[&alone]);
+        let exact = "resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"";
+        check(watch("resourceVersionMatch=Exact&resourceVersion=3"), &[&alone, exact]);
+        let begins = |query: &str| watch(query).expect("valid").send_initial_events;
+        assert_eq!(
+            (begins(""), begins("resourceVersion=0"), begins("resourceVersion=7")),
+            (Some(true), Some(true), None)
+        );
+        let text = "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax";
+        refused(list("resourceVersion=x"), 400, text);
     }
 }

@@ -81,6 +81,20 @@ pub enum Refusal {
     /// The group and version exist, the resource does not, or not in this place.
     NoResource,
     WrongMethod,
+    /// A custom kind does not take the verb, which may be none, in this place.
+    Unsupported {
+        group: String,
+        plural: String,
+        verb: &'static str,
+    },
+    /// A custom kind has no such subresource.
+    NoSubresource {
+        group: String,
+        plural: String,
+        name: String,
+    },
+    /// The object of a custom kind that is to be changed has no name.
+    NoName,
     BadPath(String),
 }
 
@@ -96,6 +110,9 @@ impl Refusal {
                 error.details = Some(Box::default());
                 Some(error)
             }
+            Refusal::Unsupported { group, plural, verb } => Some(StatusError::unsupported(group, plural, verb)),
+            Refusal::NoSubresource { group, plural, name } => Some(StatusError::not_found(group, plural, name)),
+            Refusal::NoName => Some(StatusError::bad_request("name must be provided")),
             Refusal::BadPath(why) => Some(StatusError::bad_request(why.clone())),
         }
     }
@@ -133,7 +150,11 @@ impl Info {
         }
         let old_watch = raw[head] == "watch" && raw.len() > head + 1;
         let parts = &raw[head + usize::from(old_watch)..];
-        let place = Place::find(parts, |plural| served.find(group, version, plural))?;
+        let place = Place::find(parts, |plural| served.find(group, version, plural)).map_err(|refusal| {
+            // Upstream's custom kinds serve what is theirs, and nobody serves what is below their version otherwise.
+            let any = served.all().iter().find(|d| d.group == group && d.version == version);
+            if refusal == Refusal::NoResource && any.is_some_and(|d| d.is_custom()) { Refusal::NoPage } else { refusal }
+        })?;
         self.take(&place, method, old_watch)?;
         let behind = path.len() - parts.iter().map(|part| part.len() + 1).sum::<usize>();
         self.pass(method, path, behind, parts);
@@ -143,7 +164,7 @@ impl Info {
         match (&self.definition, old_watch) {
             (_, true) if *method != Method::GET => Err(Refusal::WrongMethod),
             (Some(definition), _) if self.names_nothing(definition) => Err(Refusal::NoResource),
-            (Some(definition), _) if !self.allowed(definition, method) => Err(Refusal::WrongMethod),
+            (Some(definition), _) if !self.allowed(definition, method) => Err(self.not_allowed(definition)),
             _ => Ok(()),
         }
     }
@@ -224,7 +245,14 @@ impl Info {
             self.namespace.clone_from(&self.name);
         }
         if let Some(subresource) = named.next() {
-            let (name, _, way) = place.definition.subresource(subresource).ok_or(Refusal::NoResource)?;
+            let Definition { group, plural, .. } = &**place.definition;
+            let missing = || match place.definition.is_custom() {
+                true => {
+                    Refusal::NoSubresource { group: group.clone(), plural: plural.clone(), name: self.name.clone() }
+                }
+                false => Refusal::NoResource,
+            };
+            let (name, _, way) = place.definition.subresource(subresource).ok_or_else(missing)?;
             self.subresource = name;
             if old_watch || (way != Way::Proxy && named.next().is_some()) {
                 return Err(Refusal::NoResource);
@@ -317,6 +345,17 @@ impl Info {
         let named = !self.name.is_empty() && self.verb == "create";
         let fits = if everywhere { matches!(self.verb, "list" | "watch") } else { collection || !self.name.is_empty() };
         fits && !named && definition.verbs.iter().any(|verb| verb == self.verb)
+    }
+
+    /// Why the resource does not take the verb in this place.
+    fn not_allowed(&self, definition: &Definition) -> Refusal {
+        let Definition { group, plural, .. } = definition;
+        match self.verb {
+            _ if !definition.is_custom() => Refusal::WrongMethod,
+            _ if definition.namespaced() && self.namespace.is_empty() => Refusal::NoPage,
+            "update" | "patch" if self.name.is_empty() => Refusal::NoName,
+            verb => Refusal::Unsupported { group: group.clone(), plural: plural.clone(), verb },
+        }
     }
 
     pub fn is_resource(&self) -> bool {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use api::{
     Value,
-    codec::{self, decode::Gvk, encode, protobuf},
+    codec::{self, encode, protobuf},
     kind::Definition,
     schema::{self, Type},
     status::StatusError,
@@ -193,8 +193,7 @@ impl View {
 
 /// The type that upstream's server has for a kind, or its list.
 fn go_type(of: &Definition, kind: &str) -> String {
-    let gvk = Gvk { group: &of.group, version: &of.version, kind: &of.kind };
-    gvk.internal_type(kind, of.is_custom())
+    of.gvk().internal_type(kind, of.is_custom())
 }
 
 /// Appends one stored object in this view. In a Table's list this is a row, outside a list a whole Table.

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use api::{
     Value,
     kind::{Definition, KindTable},
-    rules::url::query_pairs,
+    rules::url::query_value,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -135,7 +135,7 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
                 ["apis", group, version] => (*group, *version),
                 _ => return None,
             };
-            if hash(&call.query).is_some() {
+            if query_value(&call.query, "hash").is_some() {
                 place = Some(api::openapi::v3_place(all, group, version)?);
             }
             let document = || api::openapi::v3(all, group, version);
@@ -147,9 +147,9 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
         }
     };
     // A hash that was right once leads to the document as it is now.
-    let old = place
-        .as_deref()
-        .filter(|place| hash(place.split_once('?').map_or("", |(_, query)| query)) != hash(&call.query));
+    let old = place.as_deref().filter(|place| {
+        query_value(place.split_once('?').map_or("", |(_, query)| query), "hash") != query_value(&call.query, "hash")
+    });
     if let Some(place) = old.and_then(|place| HeaderValue::from_str(place).ok()) {
         let mut moved = empty(StatusCode::MOVED_PERMANENTLY);
         moved.headers_mut().insert(header::LOCATION, place);
@@ -180,9 +180,4 @@ fn empty(code: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = code;
     response
-}
-
-/// The hash of a document that is asked for.
-fn hash(query: &str) -> Option<String> {
-    query_pairs(query).find(|(key, value)| key == "hash" && !value.is_empty()).map(|(_, value)| value)
 }

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use api::{Value, codec::decode::Gvk, kind::Definition, meta, status::StatusError};
+use api::{Value, codec::decode, kind::Definition, meta, status::StatusError};
 use http::{StatusCode, header};
 
 use super::{
     owners::{self, Seen},
     request::Request,
-    write::{Outcome, Written},
+    write::{Outcome, Written, without_managers},
 };
 use crate::{
     admission::attributes::{Attributes, Operation},
@@ -17,6 +17,7 @@ use crate::{
     http::options::WriteOptions,
     storage::{
         commit::ATTEMPTS,
+        error::is_too_large,
         strategy::{self, wipe},
     },
 };
@@ -30,17 +31,24 @@ const DRAWS: usize = 8;
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::create(request.waypoint_name());
     let agent = request.header(header::USER_AGENT).to_owned();
-    let options = WriteOptions::parse(request.query(), "CreateOptions", &agent)?;
     request.view()?;
     let body = request.body().await?;
+    let options = WriteOptions::parse(request.query(), "CreateOptions", &agent)?;
     let media_type = request.header(header::CONTENT_TYPE);
     let definition = request.definition.clone();
-    let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     spans::event("About to convert to expected version");
-    let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
+    let mut decoded = decode::decode(&definition.ty, definition.gvk(), &body, media_type, options.validation)?;
+    definition.strategy.drop_nulls(&mut decoded.value);
     spans::event("Conversion done");
     spans::event("About to store object in database");
-    let written = request.create(decoded.value, decoded.warnings, &options, true).await;
+    let mut written = request.create(decoded.value, decoded.warnings, &options, true).await;
+    if written.as_ref().is_err_and(is_too_large) {
+        // Without its managers it may be small enough.
+        let mut decoded = decode::decode(&definition.ty, definition.gvk(), &body, media_type, options.validation)?;
+        definition.strategy.drop_nulls(&mut decoded.value);
+        without_managers(&mut decoded.value);
+        written = request.create(decoded.value, decoded.warnings, &options, false).await;
+    }
     let written = written_down(written, body.len())?;
     request.respond_written(StatusCode::CREATED, written).await
 }
@@ -74,17 +82,19 @@ impl Request {
         options: &WriteOptions,
         tracked: bool,
     ) -> Result<Written, StatusError> {
-        let told = warnings.clone();
-        self.create_decoded(object, warnings, options, tracked).await.map_err(|refused| refused.beside(told))
+        match self.create_decoded(object, options, tracked).await {
+            Ok(written) => Ok(written.beside(warnings)),
+            Err(refused) => Err(refused.beside(warnings)),
+        }
     }
 
     async fn create_decoded(
         &self,
         mut object: Value,
-        mut warnings: Vec<String>,
         options: &WriteOptions,
         tracked: bool,
     ) -> Result<Written, StatusError> {
+        let mut warnings = Vec::new();
         let definition = &*self.definition;
         definition.default(&mut object, || clock::now_seconds().to_string());
         if self.call.info.verb == "create" {

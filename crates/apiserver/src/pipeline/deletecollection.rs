@@ -5,11 +5,7 @@ use api::status::StatusError;
 use futures::StreamExt;
 use http::header;
 
-use super::{
-    delete::Deletion,
-    list::{Found, respond_list},
-    request::Request,
-};
+use super::{delete::Deletion, list::respond_list, request::Request};
 use crate::http::{
     body::Response,
     options::{DeleteOptions, ListOptions},
@@ -25,10 +21,10 @@ const WARNINGS: usize = 64;
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::delete(request.waypoint_name());
     let view = request.view_of_list()?;
+    let list = ListOptions::of_list(request.query())?;
     let body = request.body().await?;
     let media_type = request.header(header::CONTENT_TYPE);
     let options = DeleteOptions::read(request.query(), &body, media_type, &request.call.trail)?;
-    let list = ListOptions::of_list(request.query())?;
     let found = request.find(&list).await?;
     let deletion = Deletion::asked(&request, &options);
     let deletion = &deletion;
@@ -51,7 +47,6 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         }
     }
     drop(deletes);
-    let found = Found::whole(found.entries, found.revision);
     let mut response = respond_list(&request, view, found).await?;
     respond::warn(&mut response, &warnings);
     Ok(response)

@@ -96,7 +96,7 @@ impl Request {
     fn remember(&self, options: &ListOptions, found: &Found) {
         let info = &self.call.info;
         let all = info.namespace.is_empty() && info.label_selector.is_empty() && info.field_selector.is_empty();
-        if let Some(fairness) = self.call.state.fairness.as_ref().filter(|_| all && options.limit == 0) {
+        if let Some(fairness) = self.call.state.fairness.as_ref().filter(|_| all && self.limit(options) == 0) {
             let bytes = found.entries.iter().map(|entry| entry.value.len()).sum();
             fairness.sizes.listed(&self.definition, found.entries.len(), bytes);
         }
@@ -114,8 +114,8 @@ impl Request {
     /// The revision to read at: `None` is the newest.
     async fn revision(&self, options: &ListOptions) -> Result<Option<Revision>, StatusError> {
         let Some(wanted) = options.resource_version else { return Ok(None) };
-        let exact = match options.version_match {
-            Some(kind) => kind == Match::Exact,
+        let exact = match &options.version_match {
+            Some(kind) => *kind == Match::Exact,
             // A page without a match asks for exactly that revision.
             None => options.limit > 0 && wanted > 0,
         };
@@ -129,6 +129,13 @@ impl Request {
         Ok(exact.then_some(wanted))
     }
 
+    /// Objects in one answer. Upstream's cache answers a list as of any revision, and it has no pages; of kinds whose objects end
+    /// by themselves it has nothing.
+    fn limit(&self, options: &ListOptions) -> usize {
+        let cached = options.resource_version == Some(0) && self.definition.lifetime_seconds.is_none();
+        if cached { 0 } else { options.limit }
+    }
+
     async fn read(
         &self,
         mut range: Range,
@@ -137,7 +144,7 @@ impl Request {
         options: &ListOptions,
     ) -> Result<Found, StatusError> {
         let everything = filter.is_everything();
-        let limit = options.limit;
+        let limit = self.limit(options);
         let mut entries = Vec::new();
         loop {
             range.limit = match (limit, everything) {
@@ -361,11 +368,5 @@ impl<L: List> Iterator for Compressed<L> {
                 return Some(Ok(out.into()));
             }
         }
-    }
-}
-
-impl Found {
-    pub(super) fn whole(entries: Vec<Entry>, revision: Revision) -> Self {
-        Found { entries, revision, continue_token: None, remaining: None }
     }
 }

@@ -2,7 +2,7 @@
 
 use api::{
     Value,
-    codec::decode::{self, Gvk},
+    codec::decode,
     status::StatusError,
     write::patch::{Kind, Patch},
 };
@@ -16,24 +16,24 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let agent = request.header(header::USER_AGENT).to_owned();
     let custom = request.definition.is_custom();
     let kind = Kind::of(request.header(header::CONTENT_TYPE), custom).ok_or_else(|| unsupported(custom))?;
-    let options = WriteOptions::of_patch(request.query(), &agent, kind == Kind::Apply)?;
     request.view()?;
     let body = request.body().await?;
+    let options = WriteOptions::of_patch(request.query(), &agent, kind == Kind::Apply)?;
     request.call.trail.requested_text(&body);
     if kind == Kind::Apply {
         return apply(request, &body, options).await;
     }
-    let patch = Patch::read(kind, &body)?;
-    let ty = &request.definition.ty;
+    // Whether it is one matters only where there is something to change.
+    let patch = Patch::read(kind, &body);
+    let definition = &request.definition;
     let change = |old: &Value| {
         spans::event("About to apply patch");
-        let patched = patch.apply(ty, old, options.validation)?;
+        let patched = patch.as_ref().map_err(StatusError::clone)?.apply(&definition.ty, old, options.validation)?;
         let mut value = patched.value;
+        definition.strategy.drop_nulls(&mut value);
         request.check_names(&mut value)?;
         if custom {
-            let definition = &request.definition;
-            let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
-            decode::custom_kind(&value, gvk)?;
+            decode::custom_kind(&value, definition.gvk())?;
         }
         Ok((value, patched.warnings))
     };
@@ -52,7 +52,7 @@ pub(super) fn unsupported(custom: bool) -> StatusError {
 /// Server-side apply: changes the object, or creates it.
 async fn apply(request: Request, body: &[u8], options: WriteOptions) -> Result<Response, StatusError> {
     let definition = request.definition.clone();
-    let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
+    let gvk = definition.gvk();
     let ty = &request.definition.ty;
     let wanted = api::write::apply::read(ty, gvk, body, options.validation)?;
     let merge = |live: Option<&Value>| {

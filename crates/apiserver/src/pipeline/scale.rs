@@ -53,10 +53,10 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         if kind == Kind::Apply {
             apply(&request, ty, &body, &options).await?
         } else {
-            let patch = Patch::read(kind, &body)?;
+            let patch = Patch::read(kind, &body);
             let change = |old: &Value| {
                 let seen = of(&definition, scale, old)?;
-                let wanted = patch.apply(ty, &seen, options.validation)?;
+                let wanted = patch.as_ref().map_err(StatusError::clone)?.apply(ty, &seen, options.validation)?;
                 Ok((with_replicas(&definition, scale, old, &wanted.value)?, wanted.warnings))
             };
             request.change(&options, true, change).await?

@@ -1,6 +1,6 @@
 //! update: the whole object (or the part that a subresource stands for) is replaced.
 
-use api::{Value, codec::decode::Gvk, meta, status::StatusError};
+use api::{Value, codec::decode, meta, status::StatusError};
 use http::{StatusCode, header};
 
 use super::{create::written_down, request::Request};
@@ -9,16 +9,16 @@ use crate::{audit::policy::Level, http::body::Response, http::options::WriteOpti
 pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::update(request.waypoint_name());
     let agent = request.header(header::USER_AGENT).to_owned();
-    let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
     request.view()?;
     let body = request.body().await?;
+    let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
     let definition = request.definition.clone();
-    let gvk = Gvk { group: &definition.group, version: &definition.version, kind: &definition.kind };
     let media_type = request.header(header::CONTENT_TYPE);
     spans::event("About to convert to expected version");
-    let decoded = api::codec::decode::decode(&request.definition.ty, gvk, &body, media_type, options.validation)?;
+    let decoded = decode::decode(&definition.ty, definition.gvk(), &body, media_type, options.validation)?;
     spans::event("Conversion done");
     let mut wanted = decoded.value;
+    definition.strategy.drop_nulls(&mut wanted);
     request.tell_of(&wanted);
     request.check_names(&mut wanted)?;
     let warnings = decoded.warnings;

@@ -5,8 +5,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration, vec};
 use api::status::StatusError;
 use bytes::Bytes;
 use clock::Instant;
-use futures::StreamExt;
-use http::header;
+use futures::{Stream, StreamExt, future, stream};
+use http::{Extensions, header};
 use listener::Place;
 use store::{Entry, Event, Range, Revision, StoreError};
 
@@ -22,6 +22,7 @@ use crate::{
         view::{self, View},
         websocket::Asked,
     },
+    state::State,
     storage::{
         conversion::Conversions,
         error::{store_error, too_large_version},
@@ -45,19 +46,23 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let known = if websocket.is_some() { Encoding::USUAL } else { request.call.state.encodings };
     let view = View::negotiate_watch(known, &request.call.headers, &options.include_object, &request.definition)?;
     let scope = request.scope(&options, view)?;
-    let body = match request.begin(&options, scope).await {
-        Ok(lines) => Body::stream(lines.into_stream()),
-        // An error of the revision is an event of the watch, as from upstream's cache.
-        Err(error) if error.code == 410 => Body::from(view::error(view, &error)),
-        Err(error) => return Err(error),
+    let opening = Opening::of(&request, options, scope);
+    let body = match opening.future().await? {
+        Some(revision) => Body::stream(opening.later(revision)),
+        None => match opening.begin().await {
+            Ok(lines) => Body::stream(lines.into_stream()),
+            // An error of the revision is an event of the watch, as from upstream's cache.
+            Err(error) if matches!(error.code, 410 | 504) => Body::from(view::error(view, &error)),
+            Err(error) => return Err(error),
+        },
     };
     Ok(match websocket {
         Some(asked) => asked.watch(view.encoding, body),
-        None => stream(view.encoding, body),
+        None => events(view.encoding, body),
     })
 }
 
-fn stream(encoding: Encoding, body: Body) -> Response {
+fn events(encoding: Encoding, body: Body) -> Response {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, encoding.stream_type());
     response
@@ -84,13 +89,66 @@ impl Request {
             bookmarks: options.bookmarks,
         })
     }
+}
+
+/// A watch that has not begun.
+struct Opening {
+    state: Arc<State>,
+    /// Tells whose place it takes.
+    asked: Extensions,
+    options: ListOptions,
+    scope: WatchScope,
+    deadline: Instant,
+}
+
+impl Opening {
+    fn of(request: &Request, options: ListOptions, scope: WatchScope) -> Self {
+        let state = request.call.state.clone();
+        let limit = state.limits.watch_timeout;
+        let timeout = match options.timeout_seconds {
+            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
+            None => limit + Duration::from_millis(clock::random_range(0..limit.as_millis().max(1) as u64)),
+        };
+        let (asked, deadline) = (request.call.extensions.clone(), Instant::now() + timeout);
+        Opening { state, asked, options, scope, deadline }
+    }
+
+    /// The revision that the watch begins at.
+    fn from(&self) -> Option<Revision> {
+        self.options.resource_version.filter(|r| *r > 0)
+    }
+
+    /// The revision to begin at, where the store is not there yet. A client that wants the objects first is not kept waiting.
+    async fn future(&self) -> Result<Option<Revision>, StatusError> {
+        let objects = &self.state.objects;
+        let wanted = self.from().filter(|_| self.options.send_initial_events != Some(true));
+        let Some(wanted) = wanted.filter(|wanted| *wanted > objects.watches.revision()) else { return Ok(None) };
+        let newest = objects.store.revision().await.map_err(store_error)?;
+        Ok((wanted > newest).then_some(wanted))
+    }
+
+    /// The events behind a revision that is still to come: nothing until then, and nothing at all when the watch ends first.
+    fn later(self, revision: Revision) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
+        let (view, deadline) = (self.scope.view, self.deadline);
+        let begun = async move {
+            let watches = self.state.objects.watches.clone();
+            let passed = tokio::time::timeout_at(deadline, watches.passed(revision)).await;
+            passed.ok()?;
+            Some(self.begin().await)
+        };
+        stream::once(begun).flat_map(move |begun| match begun {
+            None => stream::empty().boxed(),
+            Some(Ok(lines)) => lines.into_stream().boxed(),
+            Some(Err(error)) => stream::once(future::ready(Ok(view::error(view, &error).into()))).boxed(),
+        })
+    }
 
     /// Subscribes to the events, and gathers what comes before them.
-    async fn begin(&self, options: &ListOptions, scope: WatchScope) -> Result<Lines, StatusError> {
-        let state = &self.call.state;
+    async fn begin(self) -> Result<Lines, StatusError> {
+        let from = self.from();
+        let Opening { state, asked, options, scope, deadline } = self;
         let objects = &state.objects;
-        let from = options.resource_version.filter(|r| *r > 0);
-        let initial = options.send_initial_events.unwrap_or(from.is_none());
+        let initial = options.send_initial_events.unwrap_or(false);
         let reach = match (from, options.resource_version) {
             (Some(from), _) => from,
             (None, Some(_)) => 0,
@@ -106,11 +164,10 @@ impl Request {
                 joining.await.map_err(|reached| too_large_version(reach, reached))?
             }
         };
-        let asked = &self.call.extensions;
         let mut start = None;
         if initial {
-            let place = state.places.begin(asked, Beginning::Present)?;
-            let end = (options.send_initial_events == Some(true) && scope.bookmarks).then_some(joined.revision);
+            let place = state.places.begin(&asked, Beginning::Present)?;
+            let end = scope.bookmarks.then_some(joined.revision);
             let waiting = present(objects, &scope, joined.revision).await?.into_iter();
             start = Some(Start::new(Before::Present { waiting, entries: Vec::new().into_iter(), end }, place));
         } else if let Some(from) = from {
@@ -121,20 +178,13 @@ impl Request {
                 Err(started) => (started, "/registry/".to_owned()),
             };
             if from < newest {
-                let place = state.places.begin(asked, Beginning::Past)?;
+                let place = state.places.begin(&asked, Beginning::Past)?;
                 let history = objects.store.watch(&prefix, Some(from)).await.map_err(expired)?;
                 let past = Before::Past { history, events: Vec::new().into_iter(), reached: from, to: newest };
                 start = Some(Start::new(past, place));
             }
         }
-        let limit = state.limits.watch_timeout;
-        let timeout = match options.timeout_seconds {
-            Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)),
-            None => limit + Duration::from_millis(clock::random_range(0..limit.as_millis().max(1) as u64)),
-        };
-        let deadline = Instant::now() + timeout;
-        let rest = VecDeque::new();
-        let conversions = objects.conversions.clone();
+        let (rest, conversions) = (VecDeque::new(), objects.conversions.clone());
         Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, conversions })
     }
 }
@@ -288,8 +338,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn into_stream(self) -> impl futures::Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
-        futures::stream::unfold(self, |mut lines| async move {
+    fn into_stream(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
+        stream::unfold(self, |mut lines| async move {
             let line = lines.next().await?;
             Some((Ok(line), lines))
         })

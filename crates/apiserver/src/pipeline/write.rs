@@ -22,6 +22,7 @@ use crate::{
     pages::metrics::issued::Issued,
     storage::{
         commit::{Companions, Swap},
+        error::is_too_large,
         object, strategy,
     },
 };
@@ -39,6 +40,23 @@ pub(super) enum Outcome {
 pub(super) struct Written {
     pub outcome: Outcome,
     pub warnings: Vec<String>,
+}
+
+/// The fate of the managers of a changed object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Managers {
+    Tracked,
+    /// Whoever made the object has seen to them.
+    Given,
+    Dropped,
+}
+
+impl Written {
+    /// The same, told beside these warnings.
+    pub fn beside(mut self, mut warnings: Vec<String>) -> Self {
+        warnings.append(&mut self.warnings);
+        Written { warnings, ..self }
+    }
 }
 
 impl Request {
@@ -136,10 +154,15 @@ impl Request {
     ) -> Result<Written, StatusError> {
         let (namespace, name) = (&self.call.info.namespace, &self.call.info.name);
         let mut swap = self.objects().swap_at_hand(&self.definition, (namespace, name), options.dry_run).await?;
+        let mut managers = if tracked { Managers::Tracked } else { Managers::Given };
         loop {
-            match self.change_once(&mut swap, options, tracked, &mut change).await {
+            match self.change_once(&mut swap, options, managers, &mut change).await {
                 Ok(Some(written)) => return Ok(written),
                 Ok(None) => {}
+                // Without its managers it may be small enough.
+                Err(refused) if managers == Managers::Tracked && is_too_large(&refused) => {
+                    managers = Managers::Dropped;
+                }
                 // Perhaps only an older object has to refuse it.
                 Err(refused) if refused.code < 500 && swap.look_again().await? => {}
                 Err(refused) => return Err(refused),
@@ -152,7 +175,7 @@ impl Request {
         &self,
         swap: &mut Swap<'_>,
         options: &WriteOptions,
-        tracked: bool,
+        managers: Managers,
         change: &mut (impl FnMut(&Value) -> Result<(Value, Vec<String>), StatusError> + Send),
     ) -> Result<Option<Written>, StatusError> {
         let definition = &*self.definition;
@@ -167,8 +190,10 @@ impl Request {
             let unconditional = self.check_preconditions(&new, &old)?;
             object::set_revision(&mut new, revision);
             definition.default_changed(&mut new, &old, || clock::now_seconds().to_string());
-            if tracked {
-                self.track(Some(&old), &mut new, options);
+            match managers {
+                Managers::Tracked => self.track(Some(&old), &mut new, options),
+                Managers::Given => {}
+                Managers::Dropped => without_managers(&mut new),
             }
             Ok((new, warnings, unconditional))
         };
@@ -294,6 +319,13 @@ impl Request {
         warnings.append(&mut attributes.warnings);
         warnings.extend(about);
         Ok((new, companions))
+    }
+}
+
+/// An object that nobody manages any more.
+pub(super) fn without_managers(object: &mut Value) {
+    if let Some(metadata) = meta::metadata_mut(object) {
+        metadata.remove("managedFields");
     }
 }
 

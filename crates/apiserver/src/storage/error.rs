@@ -6,15 +6,20 @@ use api::{
 };
 use store::{Revision, StoreError};
 
+const TOO_LARGE: &str = "etcdserver: request is too large";
+
+/// Whether the store has refused an object for its size.
+pub fn is_too_large(error: &StatusError) -> bool {
+    error.code == 413 && error.message.contains(TOO_LARGE)
+}
+
 pub fn store_error(error: StoreError) -> StatusError {
     match error {
         StoreError::Compacted { .. } => StatusError::expired("The resourceVersion for the provided list is too old."),
         StoreError::Future { requested, newest } => too_large_version(requested, newest),
         StoreError::TooLarge { bytes, limit } => {
             // The first words are those of upstream's store, which people look for.
-            StatusError::too_large(format!(
-                "etcdserver: request is too large: the object has {bytes} bytes, at most {limit} are stored"
-            ))
+            StatusError::too_large(format!("{TOO_LARGE}: the object has {bytes} bytes, at most {limit} are stored"))
         }
         StoreError::Conflict { .. } => StatusError::internal("a write met an unexpected state"),
         closed @ (StoreError::Unreadable { .. } | StoreError::Unencrypted(_)) => {

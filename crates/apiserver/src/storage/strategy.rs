@@ -7,7 +7,7 @@ use api::{
     kind::{Definition, Target},
     meta,
     status::StatusError,
-    validation::field::FieldError,
+    validation::{field::FieldError, object_meta},
 };
 
 /// Takes from a new object what only the server says: an object that was exported can be created again.
@@ -38,7 +38,12 @@ pub fn check_update(
     old: &Value,
     target: Target,
 ) -> Result<Vec<String>, StatusError> {
-    definition.strategy.check_update(new, old, target).map_err(|errors| invalid(definition, old, &errors))
+    definition.strategy.check_update(new, old, target).map_err(|errors| {
+        // Upstream checks the metadata of all kinds by common rules first, and tells of what is wrong by both each time.
+        let mut all = object_meta::common_update(new, old, definition.scope);
+        all.extend(errors);
+        invalid(definition, old, &all)
+    })
 }
 
 fn invalid(definition: &Definition, object: &Value, errors: &[FieldError]) -> StatusError {

@@ -268,6 +268,8 @@ async fn a_slow_watcher_is_cut_off_and_others_are_not() {
 async fn bookmarks_keep_an_idle_watch_fresh() {
     let c = start().await;
     let mut watch = c.watch(&format!("{MAPS}?watch=1&resourceVersion=0&allowWatchBookmarks=true")).await;
+    let began = watch.next().await.unwrap();
+    assert_eq!(began["type"], "BOOKMARK");
     let made = c.say(&format!("POST {PODS}"), &pod("x", "")).await;
     let bookmark = watch.next().await.unwrap();
     assert_eq!(bookmark["type"], "BOOKMARK");
@@ -554,4 +556,41 @@ async fn discovery_and_pages() {
     assert_eq!(c.say("POST /api/v1/configmaps", &map("x", "1")).await.code, 405, "it would be in no namespace");
     assert_eq!(c.say("DELETE /api/v1/configmaps", "").await.code, 405);
     assert_eq!(c.say("GET /api/v1/namespaces/a/configmaps/b%2Fc", "").await.code, 400);
+}
+
+/// An object that is too large with the word on who set what is stored without it. An apply is nothing without.
+#[tokio::test(start_paused = true)]
+async fn large_objects_have_no_managers() {
+    let c = start().await;
+    let key = |i: usize| format!("this-key-is-very-long-so-as-to-create-a-very-large-serialized-fieldset-{i}");
+    let data: Value = (0..9999).map(|i| (key(i), json!("A"))).collect::<json::Map>().into();
+    let large = |name: &str, data: &Value| json!({"metadata": {"name": name}, "data": data});
+    let made = c.say(&format!("POST {MAPS}"), large("x", &data).to_string()).await;
+    assert_eq!((made.code, made.at("/metadata/managedFields")), (201, Value::Null), "{}", made.message());
+    let apply = format!("PATCH {MAPS}/x?fieldManager=m\ncontent-type: application/apply-patch+yaml");
+    let applied = c.say(&apply, r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}"#).await;
+    assert_eq!(applied.code, 413, "{}", applied.message());
+    let small = json!({"k": "v"});
+    for name in ["y", "z"] {
+        let made = c.say(&format!("POST {MAPS}"), large(name, &small).to_string()).await;
+        assert!(made.at("/metadata/managedFields").is_array());
+    }
+    let put = c.say(&format!("PUT {MAPS}/y"), large("y", &data).to_string()).await;
+    let patch = json!({"data": data}).to_string();
+    let patched = c.say(&format!("PATCH {MAPS}/z\ncontent-type: application/merge-patch+json"), patch).await;
+    for changed in [put, patched] {
+        assert_eq!((changed.code, changed.at("/metadata/managedFields")), (200, Value::Null), "{}", changed.message());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_of_managers_ends_the_tracking() {
+    let c = start().await;
+    c.say(&format!("POST {MAPS}"), map("x", "1")).await;
+    let bare = r#"{"metadata": {"name": "x", "managedFields": [], "labels": {"l": "2"}}}"#;
+    let put = c.say(&format!("PUT {MAPS}/x"), bare).await;
+    assert_eq!((put.code, put.at("/metadata/managedFields")), (200, Value::Null), "{}", put.text);
+    let merge = format!("PATCH {MAPS}/x\ncontent-type: application/merge-patch+json");
+    let patched = c.say(&merge, r#"{"metadata":{"labels":{"l":"3"}}}"#).await;
+    assert_eq!((patched.at("/metadata/labels/l"), patched.at("/metadata/managedFields")), (json!("3"), Value::Null));
 }

@@ -453,3 +453,114 @@ async fn what_the_server_is_made_of_is_not_given_away() {
     let list = c.say("GET /apis/apiregistration.k8s.io/v1/apiservices", "").await;
     assert_eq!(list.at("/kind"), "APIServiceList");
 }
+
+#[tokio::test(start_paused = true)]
+async fn verbs_that_a_kind_does_not_take_are_refused_by_its_name() {
+    let c = start().await;
+    let unsupported = |verb: &str| (405, format!("{verb} is not supported on resources of kind \"dogs.example.com\""));
+    let unnamed = || (400, "name must be provided".to_owned());
+    let nothing = || (404, "404 page not found\n".to_owned());
+    for (head, expected) in [
+        (format!("OPTIONS {DOGS}/rex"), unsupported("")),
+        (format!("DELETE {DOGS}/rex/status"), unsupported("delete")),
+        (format!("POST {DOGS}/rex/scale"), unsupported("create")),
+        (format!("PUT {DOGS}"), unnamed()),
+        (format!("PATCH {DOGS}\n{MERGE}"), unnamed()),
+        (format!("GET {DOGS}/rex/toys"), (404, "dogs.example.com \"rex\" not found".to_owned())),
+        ("POST /apis/example.com/v1/dogs".to_owned(), nothing()),
+        ("DELETE /apis/example.com/v1/dogs".to_owned(), nothing()),
+        ("GET /apis/example.com/v1/dogs/rex".to_owned(), nothing()),
+        ("GET /apis/example.com/v1/cats".to_owned(), nothing()),
+    ] {
+        let refused = c.say(&head, "{}").await;
+        let message = if refused.text.starts_with('{') { refused.message() } else { refused.text.clone() };
+        assert_eq!((refused.code, message), expected, "{head}");
+        if refused.code == 405 {
+            assert_eq!(refused.at("/details"), json!({"group": "example.com", "kind": "dogs"}));
+        }
+    }
+}
+
+/// They state that a field has no value, which is for validation to judge; elsewhere they stand for nothing.
+#[tokio::test(start_paused = true)]
+async fn nulls_of_an_applied_configuration_stay() {
+    let c = start().await;
+    let apply = format!("PATCH {DOGS}/rex?fieldManager=one&force=true\ncontent-type: application/apply-patch+yaml");
+    let null = "spec.age: Invalid value: \"null\": spec.age in body must be of type integer: \"null\"";
+    let unchecked = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; \
+                     correct the existing errors to complete validation";
+    let refusal = format!("Dog.example.com \"rex\" is invalid: [{null}, {unchecked}]");
+    let without = json!({"name": "Rex", "age": null, "color": null});
+    let refused = c.say(&apply, dog("rex", without.clone())).await;
+    assert_eq!((refused.code, refused.message()), (422, refusal.clone()));
+    let made = c.say(&format!("POST {DOGS}"), dog("rex", without.clone())).await;
+    assert_eq!((made.code, made.at("/spec")), (201, json!({"name": "Rex", "color": "brown"})));
+    let mut object = made.json();
+    object["spec"]["age"] = Value::Null;
+    let put = c.say(&format!("PUT {DOGS}/rex"), object.to_string()).await;
+    assert_eq!((put.code, put.at("/spec")), (200, made.at("/spec")));
+    let set = r#"[{"op":"add","path":"/spec/age","value":null}]"#;
+    let patched = c.say(&format!("PATCH {DOGS}/rex\ncontent-type: application/json-patch+json"), set).await;
+    assert_eq!((patched.code, patched.at("/spec")), (200, json!({"name": "Rex", "color": "brown"})));
+    let refused = c.say(&apply, dog("rex", without)).await;
+    assert_eq!((refused.code, refused.message()), (422, refusal));
+    // One that has a default is the default; a port is anything until it is validated.
+    let applied = c.say(&apply, dog("rex", json!({"name": "Rex", "color": null}))).await;
+    assert_eq!((applied.code, applied.at("/spec/color")), (200, json!("brown")), "{}", applied.text);
+    let port = c.say(&apply, dog("rex", json!({"name": "Rex", "port": {"a": 1}}))).await;
+    let words = "spec.port: Invalid value: \"object\": spec.port in body must be of type integer,string: \"object\"";
+    assert_eq!(
+        (port.code, port.message()),
+        (422, format!("Dog.example.com \"rex\" is invalid: [{words}, {unchecked}]"))
+    );
+}
+
+/// An object that is not there is missed before the patch is looked at, but an apply would make it.
+#[tokio::test(start_paused = true)]
+async fn a_broken_patch_of_nothing_finds_nothing() {
+    let c = start().await;
+    let missing = "dogs.example.com \"rex\" not found";
+    let json = "content-type: application/json-patch+json";
+    for (head, body) in [(MERGE, "{"), (MERGE, "[]"), (json, "{"), (json, r#"[{"op":"no"}]"#)] {
+        for place in ["rex", "rex/status", "rex/scale"] {
+            let answer = c.say(&format!("PATCH {DOGS}/{place}\n{head}"), body).await;
+            assert_eq!((answer.code, answer.message().as_str()), (404, missing), "{place} {body}");
+        }
+    }
+    let apply = format!("PATCH {DOGS}/rex?fieldManager=one\ncontent-type: application/apply-patch+yaml");
+    assert_eq!(c.say(&apply, "a: b: c").await.code, 400);
+    let wrong = c.say(&format!("PATCH {DOGS}/rex?fieldValidation=x\n{MERGE}"), "{").await;
+    assert_eq!(wrong.code, 422, "the options come first: {}", wrong.text);
+    assert_eq!(c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await.code, 201);
+    assert_eq!(c.say(&format!("PATCH {DOGS}/rex\n{MERGE}"), "{").await.code, 400);
+}
+
+/// Upstream checks the metadata of a changed object by the rules of all kinds, and again by those of the kind.
+#[tokio::test(start_paused = true)]
+async fn wrong_metadata_of_a_change_are_told_by_each_rule() {
+    let c = start().await;
+    assert_eq!(c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await.code, 201);
+    let wrong = r#"{"metadata":{"annotations":{"a b":"c"}}}"#;
+    let refused = c.say(&format!("PATCH {DOGS}/rex\n{MERGE}"), wrong).await;
+    assert_eq!(refused.code, 422);
+    let start = "Dog.example.com \"rex\" is invalid: metadata.annotations: Invalid value: \"a b\": name part";
+    assert!(refused.message().starts_with(start) && refused.message().matches("a b").count() == 1, "{}", refused.text);
+    let causes = refused.at("/details/causes");
+    let fields: Vec<&str> = causes.as_array().into_iter().flatten().filter_map(|c| c["field"].as_str()).collect();
+    assert_eq!(fields, ["metadata.annotations"; 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_server_owns_what_it_says_of_a_definition() {
+    let c = Conversation::start().await;
+    let made = c.say(&format!("POST {CRDS}"), dogs().to_string()).await;
+    let none = r#""status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":["v1"]}"#;
+    assert!(made.text.contains(none), "{}", made.text);
+    let read = condition(&c, "dogs.example.com", "Established", "True").await;
+    let managers = read["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let own = managers.iter().find(|entry| entry["manager"] == "kube-apiserver").expect("an entry of the server's");
+    assert_eq!((&own["subresource"], &own["operation"]), (&json!("status"), &json!("Update")));
+    let fields = &own["fieldsV1"]["f:status"];
+    assert!(fields["f:acceptedNames"]["f:plural"].is_object(), "{own}");
+    assert!(fields["f:conditions"]["k:{\"type\":\"Established\"}"]["f:reason"].is_object(), "{own}");
+}

@@ -22,6 +22,7 @@ mod field_validation;
 mod generated;
 pub mod hook;
 pub mod idp;
+mod list_options;
 mod nodes;
 pub mod objects;
 mod older;

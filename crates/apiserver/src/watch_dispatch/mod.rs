@@ -19,7 +19,7 @@ use clock::{Instant, Progress};
 use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use store::{Batch, Event, Revision, Store, StoreError};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use feed::Feed;
@@ -54,10 +54,22 @@ struct State {
     feeds: HashMap<String, Vec<Feed>>,
     /// The names of the hubs that have something to send.
     pending: BTreeSet<String>,
+    /// Watches that begin at a revision still to come. Only then are they woken.
+    waiting: BTreeMap<Turn, Arc<Notify>>,
     next_id: u64,
 }
 
+/// The revision that somebody waits for, and its number among all.
+type Turn = (Revision, u64);
+
 impl State {
+    /// Wakes those whose revision has come.
+    fn wake(&mut self) {
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= self.revision) {
+            first.remove().notify_one();
+        }
+    }
+
     /// Sends what is due; returns when the next is.
     fn flush(&mut self, metrics: &Metrics) -> Option<Instant> {
         let now = Instant::now();
@@ -155,6 +167,18 @@ impl Drop for Subscription {
     }
 }
 
+/// One who waits for a revision, until it does not any more.
+struct Waiting<'w> {
+    watches: &'w WatchDispatch,
+    turn: Turn,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.watches.state.lock().waiting.remove(&self.turn);
+    }
+}
+
 impl WatchDispatch {
     /// Starts reading at the store's present revision. Reading ends when the last reference is gone.
     pub async fn start(store: Arc<dyn Store>, kinds: Arc<Kinds>) -> store::Result<Arc<WatchDispatch>> {
@@ -166,6 +190,7 @@ impl WatchDispatch {
             hubs: BTreeMap::new(),
             feeds: HashMap::new(),
             pending: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             next_id: 0,
         };
         let stop = CancellationToken::new();
@@ -192,6 +217,22 @@ impl WatchDispatch {
         }
         let _ = store.request_progress().await;
         clock::timeout(REACH, self.progress.reached(revision)).await.is_ok()
+    }
+
+    /// Waits until there is everything up to `revision`, however long that takes.
+    pub async fn passed(&self, revision: Revision) {
+        let (turn, come) = {
+            let mut state = self.state.lock();
+            if state.revision >= revision {
+                return;
+            }
+            state.next_id += 1;
+            let (turn, come) = ((revision, state.next_id), Arc::new(Notify::new()));
+            state.waiting.insert(turn, come.clone());
+            (turn, come)
+        };
+        let _waiting = Waiting { watches: self, turn };
+        come.notified().await;
     }
 
     /// Adds a watcher: it gets every event after the revision in the answer.
@@ -334,6 +375,7 @@ impl WatchDispatch {
             }
         }
         state.revision = state.revision.max(batch.revision);
+        state.wake();
         if !state.feeds.is_empty() {
             state.feed_all(batch);
         }
@@ -452,6 +494,7 @@ async fn restart(watches: &Arc<WatchDispatch>, store: &dyn Store) {
         let mut state = watches.state.lock();
         state.revision = revision;
         state.started = revision;
+        state.wake();
         state.latest.clear();
         drop(state);
         watches.progress.reset(revision);
@@ -475,5 +518,22 @@ async fn compact(watches: std::sync::Weak<WatchDispatch>, store: Arc<dyn Store>)
             tracing::debug!(%error, "compaction failed");
         }
         forget = Some(revision);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_has_ended_waits_no_longer() {
+        let store = Arc::new(store::embedded::Embedded::memory());
+        let watches = WatchDispatch::start(store, Arc::new(Kinds::default())).await.expect("an empty store");
+        watches.passed(watches.revision()).await;
+        let mut ended = Box::pin(watches.passed(watches.revision() + 7));
+        assert!((&mut ended).now_or_never().is_none());
+        assert_eq!(watches.state.lock().waiting.len(), 1);
+        drop(ended);
+        assert!(watches.state.lock().waiting.is_empty());
     }
 }

@@ -109,9 +109,17 @@ impl Walk<'_, '_> {
         let mut path = String::new();
         let mut owner = None;
         for step in &self.path {
-            if let Step::Field(object, name) = step {
-                owner = Some(*object);
-                dotted(&mut path, name);
+            match step {
+                // Upstream reads the metadata of custom objects by themselves.
+                Step::Field(object, name) if object.custom && **name == *"metadata" => {
+                    path.clear();
+                    owner = None;
+                }
+                Step::Field(object, name) => {
+                    owner = Some(*object);
+                    dotted(&mut path, name);
+                }
+                _ => {}
             }
         }
         let into = match owner {
@@ -278,7 +286,7 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
 
     fn text<E: Error>(self, text: &str) -> Result<Option<Value>, E> {
         match self.ty.resolve() {
-            Type::String | Type::Any | Type::IntOrString => Ok(Some(text.into())),
+            Type::String | Type::Any | Type::IntOrString | Type::Scalar => Ok(Some(text.into())),
             Type::Bytes => self.scalar(scalar::base64(text), text),
             Type::Quantity => self.quantity(text),
             Type::Time if text.is_empty() => Ok(None),
@@ -314,7 +322,7 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
                     let value = access.next_value_seed(Seed { ty: &field.ty, walk, custom })?;
                     walk.path.pop();
                     if let Some(value) = value
-                        && !(zeros && field.zero == Zero::Drop && is_zero(&value))
+                        && !(zeros && field.zero == Zero::Drop && is_zero(&value) && *field.name != *"managedFields")
                     {
                         map.insert(&field.name, value);
                     }

@@ -80,7 +80,8 @@ fn whole_numbers(value: &mut Value) {
 fn prepare_create(object: &mut Value) {
     whole_numbers(&mut object["spec"]);
     let stored: Vec<Value> = storage(object).cloned().into_iter().collect();
-    object["status"] = json!({"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored});
+    object["status"] =
+        json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored});
 }
 
 /// Every version that ever was the stored one is remembered, until somebody says that no object is left in it.

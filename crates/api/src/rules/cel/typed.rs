@@ -188,7 +188,7 @@ struct Types {
 impl Types {
     fn of(&mut self, ty: &schema::Type) -> Type {
         match ty.resolve() {
-            schema::Type::String | schema::Type::Quantity => Type::String,
+            schema::Type::String | schema::Type::Quantity | schema::Type::Scalar => Type::String,
             schema::Type::Int32 | schema::Type::Int64 => Type::Int,
             schema::Type::Number => Type::Double,
             schema::Type::Bool => Type::Bool,

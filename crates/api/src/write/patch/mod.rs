@@ -6,6 +6,7 @@ use ::json::Value;
 use crate::{
     codec::{
         decode::{self, Decoded, Format, Validation, Words},
+        go,
         problem::Problem,
     },
     schema::Type,
@@ -16,7 +17,6 @@ use crate::{
 pub mod configuration;
 pub mod json;
 pub mod merge;
-mod printed;
 pub mod strategic;
 
 /// The patch format of a request, by its `Content-Type`.
@@ -132,7 +132,7 @@ impl Patch {
     /// A patch whose result is no such object. It shows the result, a strategic merge patch itself.
     fn invalid(&self, ty: &Type, current: &Value, why: &str) -> StatusError {
         let shown = match self.kind {
-            Kind::Strategic => printed::map(&self.body),
+            Kind::Strategic => go::plain(&self.body),
             _ => self.patched(ty, current).unwrap_or_default().to_string(),
         };
         StatusError::invalid("", "", "", &[FieldError::invalid(&Path::new("patch"), shown, why)])
