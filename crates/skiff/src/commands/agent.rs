@@ -483,6 +483,7 @@ fn kubelet_config(
 ) -> anyhow::Result<kubelet::Config> {
     let document = options.kubelet_config.document()?;
     kubelet_config::warn(document.as_ref());
+    let settings = kubelet_config::settings(document.as_ref())?;
     let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
     make(&manifests)?;
     let tls = pki::server_config(cluster.serving.clone(), Some(&cluster.authority), &["http/1.1"])?;
@@ -492,6 +493,7 @@ fn kubelet_config(
         second_node_ip: cluster.addresses.get(1).copied(),
         root_dir: layout.kubelet(),
         log_dir: layout.pod_logs(),
+        shared_logs: layout.shared_logs(settings.pod_logs.as_deref())?,
         local_volumes: Some(layout.local_volumes()),
         client: cluster.node_client.clone(),
         runtime: engine,
@@ -508,7 +510,7 @@ fn kubelet_config(
         features: cluster.features,
         settings: kubelet::configuration::settings::Settings {
             credential_providers: options.image_credentials.providers(cluster.features)?,
-            ..kubelet_config::settings(document.as_ref())?
+            ..settings
         },
         document,
         selinux_labels: options.selinux || options.container_runtime_endpoint.is_some(),
