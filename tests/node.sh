@@ -137,6 +137,38 @@ pod waits "initContainers: [{name: first, image: \"$IMAGE\", command: [sh, -c, e
 until_true 20 has "PodInitializing" k get pod waits -o jsonpath='{.status.initContainerStatuses[1].state.waiting.reason}'
 k delete pod waits --timeout=30s >/dev/null
 
+step "logs are where agents look for them, and those of containers that began elsewhere are still found"
+talks() {
+    k run "$1" --image=$IMAGE --command -- sh -c "echo said by $1; $FOREVER" >/dev/null
+    k wait --for=condition=Ready "pod/$1" --timeout=40s >/dev/null
+}
+logs=$WORK/pods
+mkdir -p "$logs/their_pod_u-9"
+talks before
+printf 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\npodLogsDir: %s\n' "$logs" >"$WORK/kubelet.yaml"
+kill -9 "$(cat "$DATA/skiff.pid")"
+"$SKIFF" "${UP[@]}" --kubelet-config "$WORK/kubelet.yaml" >/dev/null
+talks after
+for name in before after; do until_true 20 says "said by $name" k logs $name; done
+links() { find /var/log/containers -name "*_default_$1-*.log"; }
+log=$(echo "$logs"/default_after_*/after/0.log)
+[ "$(readlink "$(links after)")" = "$log" ] || fail "the link to the log"
+grep -q "said by after" "$(links after)" || fail "an agent reads the log"
+[ -z "$(links before)" ] || fail "a link to a log in the data folder"
+[ "$(stat -c %a "$logs"/default_after_* "$logs"/default_after_*/after | paste -sd' ')" = "755 755" ] || fail "the folders' modes"
+
+step "a Pod that may write to the logs has nobody read through a link"
+pod plants "volumes: [{name: v, hostPath: {path: $WORK}}]," ', volumeMounts: [{name: v, mountPath: /v}]'
+k wait --for=condition=Ready pod/plants --timeout=40s >/dev/null
+k exec plants -- sh -c 'cd /v/pods/default_after_*/after && mv 0.log kept && ln -s /etc/shadow 0.log'
+[ -L "$log" ] || fail "the link is planted"
+says "" k logs after || fail "a planted link is followed"
+refused "could not find the requested resource" k get --raw "/api/v1/nodes/$node/proxy/logs/containers/$(basename "$(links after)")"
+k delete pod before after plants --timeout=30s >/dev/null
+no_logs() { [ "$(ls "$logs")" = their_pod_u-9 ] && [ -z "$(links after)$(links c)" ] && ! ls -d "$DATA"/logs/default_before_*; }
+until_true 20 no_logs
+[ -s /etc/shadow ] || fail "the planted link's target has gone"
+
 step "a node that runs short lets nobody in and sends Pods away"
 pod modest "" ', resources: {requests: {cpu: 1m}}'
 k wait --for=condition=Ready pod/modest --timeout=20s >/dev/null
@@ -152,3 +184,4 @@ until_true 20 has "Pod was rejected: The node had condition: [MemoryPressure]." 
 "$SKIFF" down --data-dir "$DATA" >/dev/null
 left=$(traces)
 [ -z "$left" ] || fail "skiff down left: $left"
+until_true 1 no_logs

@@ -83,6 +83,7 @@ fn node(url: &str, pki: &pki::Pki, name: &str) -> anyhow::Result<(kubelet::Confi
         second_node_ip: None,
         root_dir: folder.join("kubelet"),
         log_dir: folder.join("logs"),
+        shared_logs: None,
         local_volumes: None,
         client: client.clone(),
         runtime: Arc::new(runtime::fake::Fake::default()),

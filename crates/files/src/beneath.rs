@@ -64,6 +64,11 @@ impl Dir {
         Ok(Dir(nix::fcntl::open(path, FOLDER, Mode::empty())?))
     }
 
+    /// Opens a folder in whose place somebody may have put a link, which is no folder then. Links above it are followed.
+    pub fn open_plain(path: &Path) -> io::Result<Dir> {
+        Ok(Dir(nix::fcntl::open(path, FOLDER | OFlag::O_NOFOLLOW, Mode::empty())?))
+    }
+
     fn open2(&self, path: &Path, flags: OFlag, mode: Mode, resolve: ResolveFlag) -> io::Result<OwnedFd> {
         let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).mode(mode).resolve(resolve);
         loop {
@@ -158,6 +163,12 @@ impl Dir {
 
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         Ok(fchmod(&self.0, Mode::from_bits_truncate(mode))?)
+    }
+
+    /// Takes away what the mode does not grant, and gives nothing.
+    pub fn narrow(&self, mode: u32) -> io::Result<()> {
+        let now = self.meta()?.st_mode & 0o7777;
+        if now & 0o777 & !mode == 0 { Ok(()) } else { self.set_mode(now & (mode | 0o7000)) }
     }
 
     pub fn set_group(&self, group: u32) -> io::Result<()> {
@@ -315,6 +326,12 @@ mod tests {
         );
         assert!(dir.hold_plain(Path::new("within/file")).is_err());
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "nothing was made outside");
+        let refused = Dir::open_plain(&inside.join("absolute")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(Dir::open_plain(&inside.join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(
+            Dir::open_plain(&inside.join("within/../b")).is_ok() && Dir::open_plain(&inside.join("a/b/file")).is_err()
+        );
     }
 
     #[test]

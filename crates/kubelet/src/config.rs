@@ -1,6 +1,11 @@
 //! The settings of one kubelet.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use api::features::Features;
 use client::Client;
@@ -24,6 +29,14 @@ pub struct Serving {
     pub client_authority: String,
 }
 
+/// A folder of container logs in which others may have logs too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedLogs {
+    pub folder: PathBuf,
+    /// The folder with a link to each log, as `/var/log/containers` is upstream.
+    pub links: PathBuf,
+}
+
 /// The gate that a Pod with these addresses has to pass before its containers begin. Its error, why the Pod may not yet,
 /// is for people to read.
 pub type Gate = Arc<dyn Fn(Arc<Pod>, Vec<IpAddr>) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
@@ -37,8 +50,10 @@ pub struct Config {
     pub second_node_ip: Option<IpAddr>,
     /// Pod folders, as `/var/lib/kubelet` is upstream.
     pub root_dir: PathBuf,
-    /// Container logs, as `/var/log/pods` is upstream.
+    /// The node's own folder of container logs.
     pub log_dir: PathBuf,
+    /// The folder that takes its place where logs are to be found by others, as `/var/log/pods` is upstream.
+    pub shared_logs: Option<SharedLogs>,
     /// The volumes that the node makes for claims; it makes none when absent.
     pub local_volumes: Option<PathBuf>,
     pub client: Client,
@@ -80,12 +95,12 @@ impl Config {
         [Some(self.node_ip), self.second_node_ip].into_iter().flatten()
     }
 
-    pub fn pod_dir(&self, uid: &str) -> PathBuf {
-        self.root_dir.join("pods").join(uid)
+    /// Where new containers' logs go.
+    pub fn log_folder(&self) -> &Path {
+        self.shared_logs.as_ref().map_or(&self.log_dir, |shared| &shared.folder)
     }
 
-    /// Where the engine writes the logs of a Pod's containers.
-    pub fn pod_log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
-        self.log_dir.join(format!("{namespace}_{name}_{uid}"))
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root_dir.join("pods").join(uid)
     }
 }

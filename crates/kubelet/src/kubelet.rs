@@ -23,7 +23,7 @@ use crate::{
     counted::Figures,
     csi::Csi,
     devices::allocate::Devices,
-    engine::measured::Measured,
+    engine::{log_folders::LogFolders, measured::Measured},
     error::Error,
     events::Events,
     eviction::pressure::Pressures,
@@ -130,6 +130,8 @@ pub struct Kubelet {
     pub sources: Arc<ApiSources>,
     pub images: Images,
     pub pods: PodWorkers,
+    /// Where the logs of its Pods are.
+    pub logs: LogFolders,
     /// The devices of plugins, and which Pods have them.
     pub devices: Arc<Devices>,
     /// The processors and the memory that containers have for themselves.
@@ -203,6 +205,8 @@ impl Kubelet {
             config.features.enabled(Feature::ResourceHealthStatus),
         );
         let claims = Claims::new(&config.root_dir, config.client.clone(), drivers)?;
+        let logs = LogFolders::open(&config.root_dir, &config.log_dir, config.shared_logs.as_ref())
+            .map_err(|source| Error::Folder { path: config.log_folder().display().to_string(), source })?;
         let affinity = Affinity::new(&config, &host.machine, &host.sys).map_err(Error::Machine)?;
         let sources = Arc::new(ApiSources::new(config.client.clone().patient(PATIENCE), certificates, config.features));
         Ok(Arc::new(Kubelet {
@@ -213,6 +217,7 @@ impl Kubelet {
             images: Images::new(&config, sources.clone()),
             sources,
             pods: PodWorkers::default(),
+            logs,
             devices: Devices::new(&config.root_dir),
             affinity,
             users: Arc::new(Users::new(&config.root_dir, config.settings.users_per_pod)),

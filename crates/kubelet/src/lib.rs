@@ -44,7 +44,7 @@ use client::{Caches, EventKind};
 use tokio::sync::watch;
 
 use crate::{
-    engine::{orphans, rotation},
+    engine::{linked, log_folders, orphans, rotation},
     eviction::{evict::EvictionManager, pressure::Pressures},
     kubelet::{Host, Kubelet},
     node::{cgroup, fit, register, reserved},
@@ -54,7 +54,7 @@ use crate::{
     users::range::{self, Range},
 };
 
-pub use config::{Config, Gate, Serving};
+pub use config::{Config, Gate, Serving, SharedLogs};
 /// The messages between CSI drivers and the kubelet, and between plugins and its registry, for drivers of the tests'
 /// own.
 pub use csi::messages as csi_messages;
@@ -98,6 +98,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = dispatch::run(kubelet.clone(), caches) => {}
         () = EvictionManager::new(kubelet.clone(), pressures).run() => {}
         () = rotation::run(kubelet.clone()) => {}
+        () = linked::run(kubelet.clone()) => {}
         () = follow::run(kubelet.clone()) => {}
         () = oom::watcher::run(kubelet.clone()) => {}
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
@@ -176,11 +177,12 @@ pub fn remove_cgroups(cgroup_root: &str) {
     cgroup::Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), cgroup_root).remove_all();
 }
 
-/// Undoes what is left of a kubelet that will not come back: devices that are kept open, mounts and files below its folder, and
-/// its cgroups. The engine has to be stopped before, or its containers keep both alive.
+/// Undoes what is left of a kubelet that will not come back: devices that are kept open, mounts and files below its folder, its
+/// cgroups, and its logs in folders that it shares. The engine has to be stopped before, or its containers keep both alive.
 pub fn remove_traces(root_dir: &std::path::Path, cgroup_root: &str) -> std::io::Result<()> {
     volumes::remote::hold::release_below(root_dir)?;
     runtime::containerd::unmount_below(&[root_dir]);
     remove_cgroups(cgroup_root);
+    log_folders::remove_shared(root_dir)?;
     files::remove(root_dir)
 }

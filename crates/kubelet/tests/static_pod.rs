@@ -41,6 +41,7 @@ fn config(folder: &Path, engine: Arc<dyn Runtime>, client: client::Client) -> ku
         second_node_ip: None,
         root_dir: folder.join("kubelet"),
         log_dir: folder.join("logs"),
+        shared_logs: None,
         local_volumes: None,
         client,
         runtime: engine,

@@ -3,11 +3,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    io::Write,
+    path::Path,
     sync::Arc,
     time::Duration,
 };
 
 use async_trait::async_trait;
+use files::modes;
 use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
 use k8s_cri::v1::*;
 use parking_lot::Mutex;
@@ -57,6 +60,7 @@ struct State {
     keeps_groups: bool,
     /// Why its network is not ready.
     network_trouble: Option<String>,
+    writes_logs: bool,
     interceptor: Option<Interceptor>,
 }
 
@@ -96,6 +100,11 @@ impl Fake {
     /// The call named like that no longer fails.
     pub fn succeed(&self, call: &str) {
         self.state.lock().failing.remove(call);
+    }
+
+    /// From now on a container that starts says which one it is, in its log.
+    pub fn write_logs(&self) {
+        self.state.lock().writes_logs = true;
     }
 
     /// From now on every command ends like this.
@@ -433,7 +442,8 @@ impl Runtime for Fake {
         .await
     }
 
-    async fn create_container(&self, sandbox: &str, config: ContainerConfig, _: PodSandboxConfig) -> Result<String> {
+    async fn create_container(&self, sandbox: &str, config: ContainerConfig, of: PodSandboxConfig) -> Result<String> {
+        let log = Path::new(&of.log_directory).join(&config.log_path).display().to_string();
         let metadata = config.metadata.clone().unwrap_or_default();
         self.change(format!("create {}", metadata.name), |state| {
             let mut of_sandbox = state.containers.values().filter(|(s, _)| s == sandbox);
@@ -459,6 +469,7 @@ impl Runtime for Fake {
                 image: config.image,
                 labels: config.labels,
                 annotations: config.annotations,
+                log_path: log,
                 resources: Some(ContainerResources { linux: linux.resources, ..Default::default() }),
                 stop_signal: config.stop_signal,
                 ..Default::default()
@@ -475,6 +486,13 @@ impl Runtime for Fake {
             let (_, container) = state.containers.get_mut(id).ok_or_else(|| not_found(id))?;
             container.set_state(ContainerState::ContainerRunning);
             container.started_at = nanos();
+            if state.writes_logs {
+                let line = format!("2026-01-02T03:04:05Z stdout F this is {id}\n");
+                let written = modes::append(Path::new(&container.log_path), modes::LOG_FILE)
+                    .and_then(|mut log| log.write_all(line.as_bytes()));
+                return written
+                    .map_err(|error| Error::Refused { code: tonic::Code::Unknown, message: error.to_string() });
+            }
             Ok(())
         })
         .await

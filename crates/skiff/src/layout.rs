@@ -8,10 +8,17 @@ use std::{
 
 use anyhow::{Context, bail};
 use files::modes;
+use kubelet::SharedLogs;
 use nix::fcntl::{Flock, FlockArg};
+
+use crate::flags::options::DATA_DIR;
 
 /// The format of the data folder. A folder with a greater one was written by a newer skiff.
 const FORMAT: u32 = 1;
+
+/// Where agents look for the logs of Pods, and for older links to them.
+const POD_LOGS: &str = "/var/log/pods";
+const LOG_LINKS: &str = "/var/log/containers";
 
 #[derive(Debug, Clone)]
 pub struct Layout {
@@ -76,8 +83,26 @@ impl Layout {
         self.root.join("local-volumes")
     }
 
+    /// The node's own folder of logs of Pods.
     pub fn pod_logs(&self) -> PathBuf {
         self.root.join("logs")
+    }
+
+    /// The folder that takes the place of the node's own: the one that a configuration names, or the machine's where the data folder
+    /// is the usual one. Of nodes with other data folders there may be several on a machine, whose logs must not meet.
+    pub fn shared_logs(&self, configured: Option<&Path>) -> anyhow::Result<Option<SharedLogs>> {
+        let folder = match configured {
+            Some(folder) if *folder == self.pod_logs() => return Ok(None),
+            Some(folder) if folder.starts_with(&self.root) => bail!(
+                "podLogsDir: {} is in the data folder, where logs can be in {} alone",
+                folder.display(),
+                self.pod_logs().display()
+            ),
+            Some(folder) => folder,
+            None if self.root == Path::new(DATA_DIR) => Path::new(POD_LOGS),
+            None => return Ok(None),
+        };
+        Ok(Some(SharedLogs { folder: folder.to_owned(), links: PathBuf::from(LOG_LINKS) }))
     }
 
     pub fn manifests(&self) -> PathBuf {
@@ -247,6 +272,27 @@ mod tests {
         fs::write(dir.path().join("version"), "99\n").unwrap();
         let newer = layout.open().unwrap_err().to_string();
         assert!(newer.contains("has format 99") && newer.contains("another --data-dir"), "{newer}");
+    }
+
+    #[test]
+    fn logs_are_where_a_configuration_says_or_on_the_machine_where_the_cluster_is_its_own() {
+        let check = |root: &str, configured: Option<&str>, expected: Option<&str>| {
+            let found = Layout::new(Path::new(root)).shared_logs(configured.map(Path::new)).unwrap();
+            assert_eq!(found.as_ref().map(|shared| &*shared.folder), expected.map(Path::new), "{root} {configured:?}");
+            assert!(found.is_none_or(|shared| shared.links == Path::new("/var/log/containers")));
+        };
+        check("/var/lib/skiff", None, Some("/var/log/pods"));
+        check("/var/lib/skiff/", None, Some("/var/log/pods"));
+        check("/var/lib/skiff/nodes/2", None, None);
+        check("/tmp/x", None, None);
+        for root in ["/tmp/x", "/var/lib/skiff"] {
+            check(root, Some("/var/log/pods"), Some("/var/log/pods"));
+            check(root, Some("/srv/logs"), Some("/srv/logs"));
+            check(root, Some(&format!("{root}/logs")), None);
+            let inside = format!("{root}/kubelet/pods");
+            let refused = Layout::new(Path::new(root)).shared_logs(Some(Path::new(&inside))).unwrap_err().to_string();
+            assert!(refused.contains("is in the data folder"), "{refused}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub const FIELDS: &[Field] = &[
     ("kind", Setting),
     ("enableServer", Only("true", "the API server asks this node by its server")),
     ("staticPodPath", Flag("pod-manifest-path")),
-    ("podLogsDir", Only("", "logs of Pods are in the data folder, where `skiff down` finds them")),
+    ("podLogsDir", Setting),
     ("syncFrequency", Without("\"1m0s\"", WOKEN)),
     ("fileCheckFrequency", Without("\"20s\"", WOKEN)),
     ("httpCheckFrequency", Setting),

@@ -1,6 +1,6 @@
 //! The settings of a configuration that no flag sets, with the values that count without it.
 
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use api::rules::{pod::Resources, quantity::Quantity};
 use json::Value;
@@ -79,6 +79,8 @@ pub struct StaticUrl {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub logs: LogRotation,
+    /// The folder of Pods' logs, where it is not the usual one.
+    pub pod_logs: Option<PathBuf>,
     pub images: ImageCollection,
     pub pulls: Pulls,
     /// The programs that are asked for credentials of registries. No field of a configuration names them, a flag does.
@@ -133,6 +135,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             logs: LogRotation { max_bytes: 10 << 20, max_files: 5, workers: 1, interval: Duration::from_secs(10) },
+            pod_logs: None,
             images: ImageCollection { high: 85, low: 80, min_age: Duration::from_secs(120), max_age: None },
             pulls: Pulls::default(),
             credential_providers: Vec::new(),
@@ -281,6 +284,18 @@ pub fn cpus(list: &str) -> Result<Vec<u32>, String> {
     Ok(all)
 }
 
+/// The folder of logs, named in the one way in which records can be compared.
+fn logs_folder(path: &str) -> Result<PathBuf, String> {
+    let is_clean = || path == "/" || path[1..].split('/').all(|part| !matches!(part, "" | "." | ".."));
+    match () {
+        () if !path.starts_with('/') => Err(format!("pod logs path {path:?} must be absolute path")),
+        () if !is_clean() => Err(format!("pod logs path {path:?} must be normalized")),
+        () if !path.is_ascii() => Err(format!("pod logs path {path:?} must contain ASCII characters only")),
+        () if path.contains('\0') => Err(format!("{path:?} is no path")),
+        () => Ok(PathBuf::from(path)),
+    }
+}
+
 fn ip(value: &Value) -> Result<IpAddr, String> {
     text(value)?.parse().map_err(|_| "it must be an address".to_owned())
 }
@@ -316,6 +331,10 @@ impl Settings {
                 true => Ok(time),
                 false => Err("it must be 3s at least".to_owned()),
             })
+        })?;
+        fields.set("podLogsDir", &mut self.pod_logs, |v| match text(v)? {
+            "" => Ok(None),
+            path => logs_folder(path).map(Some),
         })?;
         fields.set("imageGCHighThresholdPercent", &mut images.high, number(0..=100))?;
         fields.set("imageGCLowThresholdPercent", &mut images.low, number(0..=100))?;
@@ -511,7 +530,7 @@ mod tests {
     fn what_is_set_counts() {
         let set = read(json!({
             "containerLogMaxSize": "256Ki", "containerLogMaxFiles": 3, "podPidsLimit": 100, "nodeStatusUpdateFrequency": "20s",
-            "memorySwap": {"swapBehavior": "LimitedSwap"}, "kubeReserved": {"cpu": "100m", "pid": "1000"},
+            "podLogsDir": "/logs/of/pods", "memorySwap": {"swapBehavior": "LimitedSwap"}, "kubeReserved": {"cpu": "100m", "pid": "1000"},
             "enforceNodeAllocatable": ["pods", "kube-reserved-compressible"], "kubeReservedCgroup": "/kube",
             "registerWithTaints": [{"key": "a", "effect": "NoSchedule"}], "staticPodURL": "https://x.example/pods",
             "staticPodURLHeader": {"X-A": ["b", "c"]}, "nodeStatusMaxImages": -1, "healthzPort": 0,
@@ -523,6 +542,7 @@ mod tests {
         }))
         .unwrap();
         assert_eq!((set.logs.max_bytes, set.logs.max_files, set.pod_pids), (256 << 10, 3, Some(100)));
+        assert_eq!(set.pod_logs.as_deref(), Some(std::path::Path::new("/logs/of/pods")));
         assert_eq!((set.status_report, set.limited_swap, set.status_images), (Duration::from_secs(20), true, None));
         assert_eq!(set.reserved.kube["cpu"].milli_value(), 100);
         assert_eq!(set.tracing.as_ref().map(|tracing| tracing.per_million), Some(100));
@@ -584,6 +604,14 @@ mod tests {
             ),
             (json!({"registryPullQPS": -1}), "registryPullQPS: it must be a number from 0 to 2147483647, not -1"),
             (json!({"containerLogMaxSize": "0"}), "containerLogMaxSize: it must be more than nothing"),
+            (json!({"podLogsDir": "./test"}), "podLogsDir: pod logs path \"./test\" must be absolute path"),
+            (json!({"podLogsDir": "/path/../"}), "podLogsDir: pod logs path \"/path/../\" must be normalized"),
+            (json!({"podLogsDir": "/path/"}), "podLogsDir: pod logs path \"/path/\" must be normalized"),
+            (
+                json!({"podLogsDir": "/p\u{e4}th"}),
+                "podLogsDir: pod logs path \"/p\u{e4}th\" must contain ASCII characters only",
+            ),
+            (json!({"podLogsDir": "/a\u{0}b"}), "podLogsDir: \"/a\\0b\" is no path"),
             (json!({"containerLogMonitorInterval": "2s"}), "containerLogMonitorInterval: it must be 3s at least"),
             (
                 json!({"kubeReserved": {"gpu": "1"}}),

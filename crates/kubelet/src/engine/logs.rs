@@ -15,7 +15,7 @@ use files::Dir;
 use k8s_cri::v1::ContainerState;
 use tokio::sync::mpsc;
 
-use crate::kubelet::Kubelet;
+use crate::{engine::log_folders::LogFolders, kubelet::Kubelet};
 
 /// Which part of a log a client wants, and in which form.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -96,7 +96,7 @@ async fn try_send(
     options: &Options,
     to: &mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
-    let mut file = open(&kubelet.config.log_dir, path)?;
+    let mut file = open(&kubelet.logs, path)?;
     if let Some(count) = options.tail {
         let start = tail_start(&mut file, count)?;
         file.seek(SeekFrom::Start(start))?;
@@ -126,13 +126,13 @@ async fn try_send(
         // First whether it still runs, then whether there is more: nothing is lost between the two.
         let alive = kubelet.config.runtime.container_status(container).await;
         let alive = alive.is_ok_and(|s| s.state() == ContainerState::ContainerRunning);
-        let replaced = is_replaced(&reader, &kubelet.config.log_dir, path);
+        let replaced = is_replaced(&reader, &kubelet.logs, path);
         let end = reader.get_ref().metadata()?.len();
         if reader.stream_position()? < end {
             continue;
         }
         if replaced {
-            reader = BufReader::new(open(&kubelet.config.log_dir, path)?);
+            reader = BufReader::new(open(&kubelet.logs, path)?);
         } else if !alive {
             return Ok(());
         }
@@ -143,37 +143,38 @@ async fn try_send(
     }
 }
 
-/// The folder of a container's logs, and the name of one in it. The engine names a log by the folder that it was given, the
-/// Pod's, the container's and the file's name. A Pod that may write below the node's logs, as collectors do, could put a link
-/// in the place of a log, so only these names count and no link is followed.
-pub fn place(logs: &Path, log: &Path) -> io::Result<(Dir, OsString)> {
+/// The folder of a container's logs, and the name of one in it. The engine names a log by the folder that it was given when the
+/// container began, which need not be the one of now, the Pod's, the container's and the file's name. A Pod that may write
+/// below the node's logs, as collectors do, could put a link in the place of a log, so no link is followed.
+pub fn place(folders: &LogFolders, log: &Path) -> io::Result<(Dir, OsString)> {
     let mut names = log.components().rev().map(|part| match part {
         Component::Normal(name) => Ok(name.to_owned()),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no path of a log")),
     });
     let mut next = || names.next().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
     let (file, container, pod) = (next()?, next()?, next()?);
-    Ok((Dir::open(logs)?.folder(&Path::new(&pod).join(container))?, file))
+    let folder = log.ancestors().nth(3).unwrap_or(Path::new(""));
+    Ok((folders.open_folder(folder)?.folder(&Path::new(&pod).join(container))?, file))
 }
 
 /// Opens the log that the engine names.
-pub fn open(logs: &Path, log: &Path) -> io::Result<fs::File> {
-    let (folder, name) = place(logs, log)?;
+pub fn open(folders: &LogFolders, log: &Path) -> io::Result<fs::File> {
+    let (folder, name) = place(folders, log)?;
     folder.file(Path::new(&name))
 }
 
 /// Removes a container's log and the parts of it that were moved away.
-pub fn remove(logs: &Path, log: &Path) -> io::Result<()> {
-    let (folder, name) = match place(logs, log) {
+pub fn remove(folders: &LogFolders, log: &Path) -> io::Result<()> {
+    let (folder, name) = match place(folders, log) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         place => place?,
     };
     parts(&folder, &name)?.iter().try_for_each(|part| folder.remove(part))
 }
 
-fn is_replaced(reader: &BufReader<fs::File>, logs: &Path, path: &Path) -> bool {
+fn is_replaced(reader: &BufReader<fs::File>, folders: &LogFolders, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    match (reader.get_ref().metadata(), open(logs, path).and_then(|file| file.metadata())) {
+    match (reader.get_ref().metadata(), open(folders, path).and_then(|file| file.metadata())) {
         (Ok(open), Ok(named)) => open.ino() != named.ino(),
         _ => false,
     }
@@ -226,8 +227,9 @@ mod tests {
     #[test]
     fn a_log_is_what_the_engine_wrote_and_no_link_in_its_place() {
         let world = tempfile::tempdir().unwrap();
-        let logs = world.path().join("logs");
-        let folder = logs.join("d_p_u/c");
+        let at = world.path().join("logs");
+        let logs = LogFolders::alone(&at);
+        let folder = at.join("d_p_u/c");
         fs::create_dir_all(&folder).unwrap();
         fs::write(world.path().join("shadow"), "s3cret").unwrap();
         let log = folder.join("0.log");
@@ -244,6 +246,6 @@ mod tests {
         std::os::unix::fs::symlink(world.path(), &folder).unwrap();
         assert!(open(&logs, &folder.join("shadow")).is_err(), "a link in the place of the folder");
         assert!(open(&logs, Path::new("")).is_err());
-        remove(&logs, &logs.join("none/c/0.log")).unwrap();
+        remove(&logs, &at.join("none/c/0.log")).unwrap();
     }
 }

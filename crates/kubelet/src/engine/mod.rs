@@ -4,6 +4,9 @@
 pub mod handler;
 pub mod image;
 pub mod image_gc;
+pub mod linked;
+pub mod log_folders;
+pub mod log_links;
 pub mod logs;
 pub mod measured;
 pub mod orphans;

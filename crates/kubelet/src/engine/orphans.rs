@@ -3,15 +3,17 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
 
+use files::Dir;
 use k8s_cri::v1::PodSandboxFilter;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use crate::{
+    engine::log_folders::{self, names},
     kubelet::Kubelet,
     pod::desired::{DesiredPod, POD_NAME, POD_NAMESPACE, POD_UID},
     volumes,
@@ -20,37 +22,24 @@ use crate::{
 /// The first and the longest pause before another try.
 const RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
-fn names(folder: &Path) -> impl Iterator<Item = String> + use<> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|e| e.file_name().to_string_lossy().into_owned())
-}
-
-/// The Pod whose logs are in a folder of that name: `namespace_name_uid`.
-fn uid_of_logs(folder: &str) -> Option<&str> {
-    let mut parts = folder.splitn(3, '_');
-    parts.nth(2).filter(|uid| !uid.is_empty())
-}
-
 /// Takes away what an older kubelet let others do with the folders of the Pods that are here.
 pub fn narrow(config: &crate::config::Config) {
-    for folder in [config.root_dir.join("pods"), config.log_dir.clone()] {
-        for name in names(&folder) {
-            if let Err(error) = files::modes::narrow(&folder.join(&name), files::modes::NODE_FOLDER) {
-                tracing::warn!(folder = %folder.join(&name).display(), %error, "a folder stays open to others");
+    for at in [config.root_dir.join("pods"), config.log_dir.clone()] {
+        let Ok(folder) = Dir::open(&at) else { continue };
+        for name in names(&at) {
+            // An entry that is no folder is passed over: a Pod may have put a link there.
+            let Ok(below) = folder.folder(Path::new(&name)) else { continue };
+            if let Err(error) = below.narrow(files::modes::NODE_FOLDER) {
+                tracing::warn!(folder = %at.join(&name).display(), %error, "a folder stays open to others");
             }
         }
     }
 }
 
-fn logs_of(kubelet: &Kubelet, uid: &str) -> Vec<PathBuf> {
-    let folder = &kubelet.config.log_dir;
-    names(folder).filter(|name| uid_of_logs(name) == Some(uid)).map(|name| folder.join(name)).collect()
-}
-
 /// The Pods (by uid) that have something outside the engine.
 fn traces(kubelet: &Kubelet) -> impl Iterator<Item = String> + use<> {
     let folders = names(&kubelet.config.root_dir.join("pods"));
-    let logs = names(&kubelet.config.log_dir).filter_map(|name| uid_of_logs(&name).map(str::to_owned));
+    let logs: Vec<_> = kubelet.logs.pods().filter_map(|name| log_folders::uid_of(&name).map(str::to_owned)).collect();
     folders.chain(logs).chain(kubelet.host.cgroups.pods()).chain(kubelet.claims.pods())
 }
 
@@ -110,10 +99,8 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
     for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {
         kubelet.host.cgroups.remove(&kubelet.host.cgroups.path(qos, uid));
     }
-    for logs in logs_of(kubelet, uid) {
-        if let Err(error) = files::remove(&logs) {
-            tracing::warn!(folder = %logs.display(), %error, "orphaned logs stay");
-        }
+    if let Err(error) = kubelet.logs.remove(uid) {
+        tracing::warn!(uid, %error, "orphaned logs stay");
     }
     removed.is_ok() && !traces(kubelet).any(|other| other == uid)
 }
@@ -124,22 +111,5 @@ pub async fn clear(kubelet: Arc<Kubelet>, uid: String) {
     while !kubelet.pods.has(&uid) && !remove(&kubelet, &uid).await {
         clock::sleep(wait).await;
         wait = (wait * 2).min(RETRY.1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn log_folders_name_their_pod() {
-        for (folder, expected) in [
-            ("default_web-1_0b5e-77", Some("0b5e-77")),
-            ("kube-system_dns_u_v", Some("u_v")),
-            ("default_web", None),
-            ("lost+found", None),
-        ] {
-            assert_eq!(uid_of_logs(folder), expected, "{folder}");
-        }
     }
 }

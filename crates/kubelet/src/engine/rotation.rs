@@ -15,7 +15,10 @@ use k8s_cri::v1::{ContainerFilter, ContainerState, ContainerStateValue};
 
 use crate::{
     configuration::settings::LogRotation,
-    engine::logs::{open, parts, place},
+    engine::{
+        log_folders::LogFolders,
+        logs::{open, parts, place},
+    },
     kubelet::Kubelet,
     volumes::folder::blocking,
 };
@@ -29,7 +32,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
     let settings = &kubelet.config.settings.logs;
     loop {
         clock::sleep(settings.interval).await;
-        if kubelet.pods.is_empty() || !any_large(&kubelet.config.log_dir, settings.max_bytes) {
+        if kubelet.pods.is_empty() || !any_large(&kubelet.logs, settings.max_bytes) {
             continue;
         }
         let state = Some(ContainerStateValue { state: ContainerState::ContainerRunning as i32 });
@@ -42,9 +45,9 @@ pub async fn run(kubelet: Arc<Kubelet>) {
 
 async fn rotate_if_large(kubelet: &Kubelet, id: String) {
     let Ok(status) = kubelet.config.runtime.container_status(&id).await else { return };
-    let (path, logs) = (PathBuf::from(&status.log_path), &kubelet.config.log_dir);
+    let path = PathBuf::from(&status.log_path);
     let settings = &kubelet.config.settings.logs;
-    if !open(logs, &path).and_then(|file| file.metadata()).is_ok_and(|m| m.len() > settings.max_bytes) {
+    if !open(&kubelet.logs, &path).and_then(|file| file.metadata()).is_ok_and(|m| m.len() > settings.max_bytes) {
         return;
     }
     if let Err(error) = rotate(kubelet, &id, &path, settings).await {
@@ -53,9 +56,9 @@ async fn rotate_if_large(kubelet: &Kubelet, id: String) {
 }
 
 async fn rotate(kubelet: &Kubelet, id: &str, path: &Path, settings: &LogRotation) -> io::Result<()> {
-    let (logs, log, settings) = (kubelet.config.log_dir.clone(), path.to_owned(), settings.clone());
+    let (at, settings) = (place(&kubelet.logs, path)?, settings.clone());
     let (name, moved) = blocking(move || {
-        let (folder, name) = place(&logs, &log)?;
+        let (folder, name) = at;
         clear(&folder, &name, &settings)?;
         let mut moved = name.clone();
         moved.push(format!(".{}", clock::now().strftime("%Y%m%d-%H%M%S")));
@@ -65,7 +68,7 @@ async fn rotate(kubelet: &Kubelet, id: &str, path: &Path, settings: &LogRotation
     .await?;
     // An engine that does not open the log anew goes on with the one that was moved: it gets its name back.
     if let Err(error) = kubelet.config.runtime.reopen_log(id).await {
-        place(&kubelet.config.log_dir, path)?.0.rename(&moved, &name)?;
+        place(&kubelet.logs, path)?.0.rename(&moved, &name)?;
         return Err(io::Error::other(format!("the engine does not reopen it: {error}")));
     }
     Ok(())
@@ -111,16 +114,17 @@ fn compress(folder: &Dir, part: &OsStr) -> io::Result<()> {
     folder.remove(part)
 }
 
-fn any_large(logs: &Path, max_bytes: u64) -> bool {
-    let mut large = false;
+fn any_large(folders: &LogFolders, max_bytes: u64) -> bool {
     // A log stands in a container's folder in a Pod's folder; nothing else counts.
-    let looked = Dir::open(logs).and_then(|folder| {
-        folder.walk(|path, meta| {
+    let is_large = |folder: Dir| {
+        let mut large = false;
+        let looked = folder.walk(|path, meta| {
             let is_log = path.extension().is_some_and(|end| end == "log") && !files::beneath::is_folder(meta);
             large |= is_log && u64::try_from(meta.st_size).is_ok_and(|size| size > max_bytes);
-        })
-    });
-    looked.is_ok() && large
+        });
+        looked.is_ok() && large
+    };
+    folders.pods().any(|pod| folders.of_pod(&pod).into_iter().any(is_large))
 }
 
 #[cfg(test)]
@@ -144,7 +148,7 @@ mod tests {
         // One was compressed and not removed, one not to its end, and in one's place there is a link.
         fs::write(folder.join("0.log.20260102-030405.gz"), "whole").unwrap();
         fs::write(folder.join("0.log.20260102-030404.tmp"), "half").unwrap();
-        let (opened, name) = place(&logs, &log).unwrap();
+        let (opened, name) = place(&LogFolders::alone(&logs), &log).unwrap();
         let settings = Settings::default().logs;
         clear(&opened, &name, &settings).unwrap();
         let names = || {

@@ -9,11 +9,12 @@ use std::{
 };
 
 use client::EventKind;
+use files::{Dir, beneath::path_of};
 use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 
 use crate::{
-    engine::image_gc::ImageGc,
+    engine::{image_gc::ImageGc, log_folders},
     eviction::{
         limits::{AT_ONCE, Due, Watch},
         local_storage::{self, Taken},
@@ -199,17 +200,17 @@ async fn taken(kubelet: &Kubelet, desired: &DesiredPod, layers: &Usage) -> Taken
     let folder = kubelet.pod_folder(desired.uid());
     let empty = desired.spec().volumes.iter().flatten().filter(|volume| volume.empty_dir.is_some());
     let volumes: Vec<_> = empty.map(|v| (v.name.clone(), folder.volume("empty-dir", &v.name))).collect();
-    let logs = kubelet.config.pod_log_dir(desired.namespace(), desired.name(), desired.uid());
+    let logs = kubelet.logs.of_pod(&log_folders::of(desired));
     let containers: Vec<_> = desired
         .containers()
         .map(|c| {
             let layer = layers.get(&(desired.uid().to_owned(), c.name.clone())).copied().unwrap_or(0);
-            (c.name.clone(), logs.join(&c.name), layer)
+            (c.name.clone(), layer)
         })
         .collect();
     blocking(move || Taken {
         volumes: volumes.into_iter().map(|(name, path)| (name, size_of(&path))).collect(),
-        containers: containers.into_iter().map(|(name, logs, layer)| (name, layer + size_of(&logs))).collect(),
+        containers: containers.into_iter().map(|(name, layer)| (name.clone(), layer + of_logs(&logs, &name))).collect(),
     })
     .await
 }
@@ -224,6 +225,12 @@ async fn usage(kubelet: &Kubelet, signal: Signal) -> Usage {
         ((container.pod_uid, container.name), number(used.unwrap_or(0)))
     });
     measured.collect()
+}
+
+/// The bytes of a container's logs in the folders of its Pod's.
+fn of_logs(pod: &[Dir], container: &str) -> i64 {
+    let folders = pod.iter().filter_map(|folder| folder.folder(Path::new(container)).ok());
+    folders.map(|folder| size_of(&path_of(&folder))).sum()
 }
 
 /// The bytes below a folder on its own disk.

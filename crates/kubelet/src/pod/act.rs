@@ -10,7 +10,7 @@ use k8s_cri::v1::PodSandboxConfig;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::{
-    engine::{handler, logs},
+    engine::{handler, linked, log_folders, logs},
     kubelet::Kubelet,
     pod::{
         admit::Refusal,
@@ -123,11 +123,12 @@ impl Round<'_> {
         }
     }
 
-    /// Removes what a container has left beside the engine: its log, with the older parts of it, and its termination message.
+    /// Removes what a container has left beside the engine: its log, with the older parts of it and the link to it, and its termination message.
     fn forget(&self, ran: &ContainerRun) {
         let config = &self.kubelet.config;
         let message = mounts::message_file(&config.pod_dir(self.desired.uid()), &ran.name, ran.restarts);
-        let gone = [logs::remove(&config.log_dir, Path::new(&ran.log_path)), files::remove(&message)];
+        let link = linked::remove(self.kubelet, self.desired, &ran.name, &ran.id);
+        let gone = [link, logs::remove(&self.kubelet.logs, Path::new(&ran.log_path)), files::remove(&message)];
         for error in gone.into_iter().filter_map(Result::err) {
             tracing::debug!(container = ran.id, %error, "a file of a removed container stays until its Pod goes");
         }
@@ -214,7 +215,7 @@ impl Round<'_> {
         let setting = SandboxSetting {
             attempt,
             cgroup: self.kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()),
-            log_dir: config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).display().to_string(),
+            log_dir: config.log_folder().join(log_folders::of(desired)).display().to_string(),
             dns: self.resolver().0,
             cluster_domain: config.cluster_domain.clone(),
             groups: security::groups(desired, self.memory.life.volumes()),
@@ -260,6 +261,8 @@ impl Round<'_> {
             let (users, uid) = (self.kubelet.users.clone(), self.desired.uid().to_owned());
             blocking(move || users.take(&uid)).await?;
         }
+        let logs = self.kubelet.logs.make(&log_folders::of(self.desired));
+        logs.map_err(|error| format!("cannot make the folder of its logs: {error}"))?;
         let made = self.kubelet.config.runtime.run_sandbox(self.sandbox_config(attempt), &handler).await;
         made.map(drop).map_err(|error| error.to_string())
     }
@@ -267,11 +270,8 @@ impl Round<'_> {
 
 fn pod_folders(kubelet: &Kubelet, desired: &DesiredPod) -> io::Result<()> {
     let pod_dir = kubelet.config.pod_dir(desired.uid());
-    for folder in [pod_dir.clone(), pod_dir.join("volumes"), pod_dir.join("containers")] {
-        modes::folder(&folder, modes::NODE_FOLDER)?;
-    }
-    let logs = kubelet.config.pod_log_dir(desired.namespace(), desired.name(), desired.uid());
-    desired.containers().try_for_each(|c| modes::folder(&logs.join(&c.name), modes::NODE_FOLDER))
+    let all = [pod_dir.clone(), pod_dir.join("volumes"), pod_dir.join("containers")];
+    all.iter().try_for_each(|folder| modes::folder(folder, modes::NODE_FOLDER))
 }
 
 /// Upstream's pauses between tries to mount, or to unmount: from half a second, doubled, to two minutes. A change of what is missing ends
@@ -294,7 +294,7 @@ pub fn termination_message(
     let text = mounts::message(&pod_dir, &ran.name, ran.restarts, MOST).unwrap_or_default();
     let from_log = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
     if text.is_empty() && from_log && ran.exit_code != 0 {
-        let log = logs::open(&kubelet.config.log_dir, Path::new(&ran.log_path));
+        let log = logs::open(&kubelet.logs, Path::new(&ran.log_path));
         let log = log.and_then(|file| mounts::last_bytes(file, END_OF_LOG)).unwrap_or_default();
         return last_words(&String::from_utf8_lossy(&log));
     }
@@ -354,6 +354,7 @@ mod tests {
             "volumes": [{"name": "e", "emptyDir": {}}, {"name": "m", "configMap": {"name": "none", "optional": true}}]}"#,
         );
         pod_folders(&kubelet, &desired).unwrap();
+        kubelet.logs.make_for(&log_folders::of(&desired), Path::new("c/0.log")).unwrap();
         let pod = kubelet.pod_folder("u");
         let volumes = &volumes::mount(&desired.pod, &pod, &kubelet.volume_means()).await.unwrap();
         let (env, restarts, recursive) = (&[], 0, false);

@@ -69,6 +69,7 @@ pub fn kubelet_with(
         second_node_ip: None,
         root_dir: folder.join("kubelet"),
         log_dir: folder.join("logs"),
+        shared_logs: None,
         local_volumes: None,
         client: client.clone(),
         runtime: Arc::new(engine),

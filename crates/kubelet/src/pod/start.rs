@@ -1,6 +1,12 @@
 //! Starts one container: its image, its environment, its mounts, the engine's two calls, and its postStart hook.
 
-use std::{collections::BTreeMap, fs, io, io::Read, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use api::features::Feature;
 use client::EventKind;
@@ -10,7 +16,7 @@ use k8s_openapi::api::core::v1::{Container, FileKeySelector};
 use runtime::container::ContainerConfig;
 
 use crate::{
-    engine::{handler, image},
+    engine::{handler, image, linked, log_folders},
     pod::{
         act::{Round, later},
         backoff::Backoff,
@@ -113,12 +119,16 @@ impl Round<'_> {
         let engine = &self.kubelet.config.runtime;
         let of_linux = rendered.linux.as_ref().and_then(|linux| linux.resources.as_ref());
         let cpus = of_linux.map(|resources| resources.cpuset_cpus.clone()).unwrap_or_default();
+        let log = Path::new(&start.config.log_directory).join(&rendered.log_path);
         let made = engine.create_container(&start.sandbox.id, rendered, start.config).await;
         let id = made.map_err(refused("CreateContainerError"))?;
         self.kubelet.affinity.made(&id, self.desired.uid(), &start.container.name, &cpus);
         tell("Created", "Container created");
         engine.start_container(&id).await.map_err(refused("RunContainerError"))?;
         tell("Started", "Container started");
+        if let Err(error) = linked::make(self.kubelet, self.desired, &start.container.name, &id, &log) {
+            tracing::warn!(pod = self.desired.full_name(), %error, "there is no link to a container's log");
+        }
         Ok(id)
     }
 
@@ -129,8 +139,9 @@ impl Round<'_> {
         let node_ips = || config.node_ips().map(|ip| ip.to_string()).collect();
         let ips = if desired.host_network() { node_ips() } else { start.sandbox.ips.clone() };
         self.write_hosts(&ips).map_err(|e| format!("cannot write the hosts file: {e}"))?;
-        let logs = config.pod_log_dir(desired.namespace(), desired.name(), desired.uid()).join(&container.name);
-        modes::folder(&logs, modes::NODE_FOLDER).map_err(|e| format!("cannot make {}: {e}", logs.display()))?;
+        let log = render::log_path(&container.name, start.restarts);
+        let made = kubelet.logs.make_for(&log_folders::of(desired), Path::new(&log));
+        made.map_err(|e| format!("cannot make the folder of its log: {e}"))?;
         let user = image.user_of(desired, container)?;
         let env = self.environment(container, &ips).await?;
         let nodes = kubelet.affinity.mask(desired.uid(), &container.name);

@@ -479,9 +479,8 @@ impl Worker {
                             tracing::warn!(pod = desired.full_name(), %error, "the sandbox could not be removed");
                         }
                     }
-                    let logs = self.kubelet.config.pod_log_dir(desired.namespace(), desired.name(), desired.uid());
                     // Logs that stay are found by the next clean-up.
-                    let _ = files::remove(&logs);
+                    let _ = self.kubelet.logs.remove(desired.uid());
                     if desired.removed || desired.is_static || self.take_leave(desired, running).await {
                         return true;
                     }

@@ -15,7 +15,7 @@ fn config(config: &Config) -> Value {
     let settings = &config.settings;
     let (logs, images, pulls) = (&settings.logs, &settings.images, &settings.pulls);
     let managers = &settings.managers;
-    let in_force = json!({
+    let mut in_force = json!({
         "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "enableServer": true,
         "port": config.serving.as_ref().map(|serving| serving.port),
@@ -59,6 +59,7 @@ fn config(config: &Config) -> Value {
         "shutdownGracePeriodCriticalPods": time(settings.shutdown.critical),
         "userNamespaces": {"idsPerPod": settings.users_per_pod},
     });
+    in_force["podLogsDir"] = config.log_folder().display().to_string().into();
     match &config.document {
         // A field that a flag overrules stands as the flag has it.
         Some(document) => patch::merge::apply(document.value().clone(), &in_force_over(document.value(), in_force)),

@@ -18,6 +18,7 @@ mod huge_pages;
 mod killed;
 mod life;
 mod logind;
+mod logs;
 mod oom;
 pub mod plugin;
 mod resize;

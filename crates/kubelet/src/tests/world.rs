@@ -89,6 +89,8 @@ pub struct World {
     pub users_part: Mutex<Option<Part>>,
     /// The machine that the next kubelet finds, in place of this one.
     machine: Option<Machine>,
+    /// The folder of logs of the next kubelet, where that is not its own.
+    pub shared_logs: Mutex<Option<crate::SharedLogs>>,
     /// The gate that Pods pass before their containers begin.
     pub network: Mutex<Option<crate::Gate>>,
     /// Where the next kubelet looks for logind.
@@ -133,6 +135,7 @@ impl World {
                     .with(Feature::ClusterTrustBundleProjection, true),
             ),
             labels: Mutex::default(),
+            shared_logs: Mutex::default(),
             users_part: Mutex::default(),
             machine: None,
             network: Mutex::default(),
@@ -233,6 +236,7 @@ impl World {
             second_node_ip: None,
             root_dir: self.path("kubelet"),
             log_dir: self.path("logs"),
+            shared_logs: self.shared_logs.lock().clone(),
             local_volumes: None,
             client,
             runtime: Arc::new(self.engine.clone()),
@@ -377,6 +381,10 @@ impl World {
         };
         let mut left = below(&self.path("kubelet/pods"));
         left.extend(below(&self.path("logs")));
+        for shared in self.shared_logs.lock().iter() {
+            left.extend(below(&shared.folder).into_iter().filter(|path| path.contains("/d_")));
+            left.extend(below(&shared.links).into_iter().filter(|path| path.contains("_d_")));
+        }
         left.extend(self.mounts.points().iter().map(|point| format!("mounted: {}", point.display())));
         if !self.engine.is_empty() {
             left.push("something in the engine".to_owned());

@@ -4,13 +4,15 @@
 use std::{collections::BTreeMap, path::Path};
 
 use clock::Timestamp;
+use files::{Dir, beneath::path_of};
 use k8s_openapi::api::core::v1::Volume;
 
 use crate::{
+    engine::log_folders,
     kubelet::Kubelet,
     node::machine::{self, Disk},
     usage::{NodeUsage, PodUsage},
-    volume_room::{VolumeUsage, of_folder},
+    volume_room::{Amounts, Room, VolumeUsage, of_folder},
     volumes::folder::blocking,
 };
 
@@ -59,12 +61,14 @@ pub async fn measure(kubelet: &Kubelet, usage: &NodeUsage, volumes: &BTreeMap<St
 }
 
 async fn of_pod(kubelet: &Kubelet, pod: &PodUsage, disk: Option<Disk>, volumes: &[VolumeUsage]) -> PodDisks {
-    let logs = kubelet.config.pod_log_dir(&pod.namespace, &pod.name, &pod.uid);
+    let logs = kubelet.logs.of_pod(&log_folders::name_of(&pod.namespace, &pod.name, &pod.uid));
     let hosts = kubelet.config.pod_dir(&pod.uid).join("etc-hosts");
     let names: Vec<String> = pod.containers.iter().map(|container| container.name.clone()).collect();
     let (mut folders, beside) = blocking(move || {
-        let of_logs = |name: &String| taken(&logs.join(name), disk);
-        let beside = [files_in(&logs), std::fs::metadata(hosts).map_or((0, 0), |meta| (meta.len(), 1))];
+        let of_logs = |name: &String| taken(&logs, name, disk);
+        let in_folders =
+            logs.iter().map(|folder| files_in(&path_of(folder))).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let beside = [in_folders, std::fs::metadata(hosts).map_or((0, 0), |meta| (meta.len(), 1))];
         (names.iter().map(of_logs).collect::<Vec<_>>(), beside)
     })
     .await;
@@ -104,11 +108,12 @@ fn is_local(volume: &Volume) -> bool {
         || volume.empty_dir.as_ref().is_some_and(|dir| on_disk(dir.medium.as_deref()))
 }
 
-/// A folder with all that is below it. One that is not there takes nothing.
-fn taken(folder: &Path, disk: Option<Disk>) -> Taken {
-    let room = of_folder(folder).ok().flatten().unwrap_or_default();
-    let used = |amounts: Option<crate::volume_room::Amounts>| Some(amounts.map_or(0, |amounts| amounts.used));
-    Taken { time: clock::now(), bytes: used(room.bytes), inodes: used(room.inodes), disk }
+/// A container's folder in each of its Pod's, with all that is below it. One that is not there takes nothing.
+fn taken(pod: &[Dir], container: &str, disk: Option<Disk>) -> Taken {
+    let folders = pod.iter().filter_map(|folder| folder.folder(Path::new(container)).ok());
+    let rooms: Vec<_> = folders.filter_map(|folder| of_folder(&path_of(&folder)).ok().flatten()).collect();
+    let used = |of: fn(&Room) -> Option<Amounts>| Some(rooms.iter().filter_map(of).map(|amounts| amounts.used).sum());
+    Taken { time: clock::now(), bytes: used(|room| room.bytes), inodes: used(|room| room.inodes), disk }
 }
 
 /// The bytes of the files in a folder, without the folders below it, and how many they are.
@@ -143,8 +148,11 @@ mod tests {
         std::fs::create_dir(folder.path().join("inner")).unwrap();
         std::fs::write(folder.path().join("inner/g"), "1").unwrap();
         assert_eq!(files_in(folder.path()), (5, 1));
-        let none = taken(&folder.path().join("none"), None);
+        let pod = [Dir::open(folder.path()).unwrap()];
+        let none = taken(&pod, "none", None);
         assert_eq!((none.bytes, none.inodes), (Some(0), Some(0)));
-        assert!(taken(folder.path(), None).inodes >= Some(4));
+        assert!(taken(&pod, "inner", None).inodes >= Some(2));
+        std::os::unix::fs::symlink("/etc", folder.path().join("planted")).unwrap();
+        assert_eq!(taken(&pod, "planted", None).inodes, Some(0), "a link is no folder of logs");
     }
 }

@@ -483,6 +483,7 @@ fn kubelet_config(
 ) -> anyhow::Result<kubelet::Config> {
     let document = options.kubelet_config.document()?;
     kubelet_config::warn(document.as_ref());
+    let settings = kubelet_config::settings(document.as_ref())?;
     let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
     make(&manifests)?;
     let settings = kubelet_config::settings(document.as_ref())?;
@@ -495,6 +496,7 @@ fn kubelet_config(
         second_node_ip: cluster.addresses.get(1).copied(),
         root_dir: layout.kubelet(),
         log_dir: layout.pod_logs(),
+        shared_logs: layout.shared_logs(settings.pod_logs.as_deref())?,
         local_volumes: Some(layout.local_volumes()),
         client: cluster.node_client.clone(),
         runtime: engine,
