@@ -30,7 +30,7 @@ use crate::{
         object,
         object_store::ObjectStore,
     },
-    watch_dispatch::{Subscription, WatchScope},
+    watch_dispatch::{REACH, Subscription, WatchScope},
 };
 
 /// Events that wait for a watcher are joined up to about this size: as much as an HTTP/2 frame usually holds.
@@ -127,14 +127,19 @@ impl Opening {
         Ok((wanted > newest).then_some(wanted))
     }
 
-    /// The events behind a revision that is still to come: nothing until then, and nothing at all when the watch ends first.
+    /// The events behind a revision that is still to come: nothing until then, and nothing at all when the watch ends first. One that does not
+    /// come soon is of a store that is no more, since the cluster has moved to another or was taken back from a copy: upstream lets
+    /// such a client wait, here it is told, and lists anew.
     fn later(self, revision: Revision) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
         let (view, deadline) = (self.scope.view, self.deadline);
         let begun = async move {
             let watches = self.state.objects.watches.clone();
-            let passed = tokio::time::timeout_at(deadline, watches.passed(revision)).await;
-            passed.ok()?;
-            Some(self.begin().await)
+            let soon = Instant::now() + REACH;
+            match tokio::time::timeout_at(deadline.min(soon), watches.passed(revision)).await {
+                Ok(()) => Some(self.begin().await),
+                Err(_) if deadline <= soon => None,
+                Err(_) => Some(Err(too_large_version(revision, watches.revision()))),
+            }
         };
         stream::once(begun).flat_map(move |begun| match begun {
             None => stream::empty().boxed(),

@@ -68,12 +68,16 @@ async fn a_watch_waits_for_a_revision_that_is_still_to_come() {
     let c = Conversation::start().await;
     let now = create(&c, "p").await;
     let mut watch = c.watch(&format!("{MAPS}?watch=1&resourceVersion={}&allowWatchBookmarks=true", now + 2)).await;
-    let (mut idle, uri) = (c.watch(&format!("{MAPS}?watch=1&resourceVersion=99999&timeoutSeconds=5")).await, MAPS);
+    let (mut idle, uri) = (c.watch(&format!("{MAPS}?watch=1&resourceVersion=99999&timeoutSeconds=2")).await, MAPS);
+    let mut lost = c.watch(&format!("{MAPS}?watch=1&resourceVersion=99999&timeoutSeconds=60")).await;
     for name in ["q", "r", "s", "t"] {
         create(&c, name).await;
     }
     assert_eq!((watch.line().await, watch.line().await), ("ADDED s".to_owned(), "ADDED t".to_owned()));
     assert_eq!(idle.line().await, "END");
+    // That of another store, which will not come, is told of.
+    let told = lost.next().await.unwrap();
+    assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(504)));
     // A client that wants the objects first is told that they are not there yet.
     let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999";
     let refused = c.say(&format!("GET {uri}?watch=1&{initial}"), "").await;

@@ -37,7 +37,7 @@ const QUEUE: usize = 1000;
 /// At most this many events are handed out in one go.
 const TOGETHER: usize = 256;
 /// Nobody waits longer until a revision is handed out.
-const REACH: Duration = Duration::from_secs(3);
+pub const REACH: Duration = Duration::from_secs(3);
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
 /// History older than this is forgotten.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(300);
@@ -219,7 +219,7 @@ impl WatchDispatch {
         clock::timeout(REACH, self.progress.reached(revision)).await.is_ok()
     }
 
-    /// Waits until there is everything up to `revision`, however long that takes.
+    /// Waits until there is everything up to `revision`, however long that takes: the caller bounds it.
     pub async fn passed(&self, revision: Revision) {
         let (turn, come) = {
             let mut state = self.state.lock();
