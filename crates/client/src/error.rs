@@ -51,6 +51,18 @@ impl Status {
         Status { code, ..read }
     }
 
+    /// Whether a reason of this name stands among the causes.
+    pub fn is_caused_by(&self, reason: &str) -> bool {
+        let mut causes = self.details.iter().flat_map(|details| details.causes.iter().flatten());
+        causes.any(|cause| cause.reason.as_deref() == Some(reason))
+    }
+
+    /// Whether the server has nothing that follows a revision: its history has been forgotten, or it has not been reached and may
+    /// be of a store that the cluster had before.
+    pub fn asks_for_a_list(&self) -> bool {
+        self.code == 410 || self.is_caused_by("ResourceVersionTooLarge")
+    }
+
     fn sentence(&self) -> String {
         match (self.message.as_str(), self.reason.as_str()) {
             ("", "") => format!("the server answered {}", self.code),

@@ -1,7 +1,7 @@
 //! Keeps a copy of a collection current for ever: one list, then one watch from the list's revision.
 //!
-//! When the watch ends it is resumed from the last revision seen; when the server no longer has that revision (410),
-//! everything is listed anew. Objects stay text here; what is made of them is the [`Sink`]'s business.
+//! When the watch ends it is resumed from the last revision seen; when the server no longer has that revision, or has not come
+//! to it, everything is listed anew. Objects stay text here; what is made of them is the [`Sink`]'s business.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -175,7 +175,7 @@ async fn watch(
     mut revision: u64,
 ) -> Result<Option<u64>, Error> {
     let mut lines = match open(client, collection, revision).await {
-        Err(Error::Api(status)) if status.code == 410 => return Ok(None),
+        Err(Error::Api(status)) if status.asks_for_a_list() => return Ok(None),
         other => other?,
     };
     let _listening = Listening::begin(sink);
@@ -212,7 +212,7 @@ fn heed(line: &str, sink: &dyn Sink) -> Result<Option<u64>, Error> {
         }
         None => {
             let status: Status = parsed(event.object)?;
-            if status.code == 410 { Ok(None) } else { Err(Error::Api(Box::new(status))) }
+            if status.asks_for_a_list() { Ok(None) } else { Err(Error::Api(Box::new(status))) }
         }
     }
 }
@@ -362,6 +362,9 @@ mod tests {
         check(&format!(r#"{{"type":"ADDED","object":{object},"more":{{}}}}"#), Ok((Some(7), &[&applied])));
         check(&format!(r#"{{"type":"BOOKMARK","object":{object}}}"#), Ok((Some(7), &["advanced 7"])));
         check(r#"{"type":"ERROR","object":{"code":410}}"#, Ok((None, &[])));
+        let ahead = r#"{"code":504,"details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"m"}]}}"#;
+        check(&format!(r#"{{"type":"ERROR","object":{ahead}}}"#), Ok((None, &[])));
+        check(r#"{"type":"ERROR","object":{"code":504,"message":"m"}}"#, Err(()));
         check(r#"{"type":"ERROR","object":{"code":500,"message":"m"}}"#, Err(()));
         check(r#"{"type":"ADDED","object":{}"#, Err(()));
         check(r#"{"type":"ADDED","object":7}"#, Err(()));

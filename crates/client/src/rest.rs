@@ -128,9 +128,7 @@ pub fn reason(error: &Error) -> &str {
 
 /// Whether the server refused because the namespace is being deleted: trying again cannot help.
 pub fn is_namespace_terminating(error: &Error) -> bool {
-    let Error::Api(status) = error else { return false };
-    let mut causes = status.details.iter().flat_map(|details| details.causes.iter().flatten());
-    causes.any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating"))
+    matches!(error, Error::Api(status) if status.is_caused_by("NamespaceTerminating"))
 }
 
 /// That there is no such object is an answer, not a failure.
