@@ -59,7 +59,7 @@ put() {
     local program library
     for program in "$@"; do
         cp -L "$program" "$CACHE/layer/bin/"
-        for library in $(ldd "$program" | grep -o '/[^ ]*'); do
+        for library in $(LD_LIBRARY_PATH=$CACHE/tools/usr/lib/x86_64-linux-gnu ldd "$program" 2>/dev/null | grep -o '/[^ ]*'); do
             mkdir -p "$CACHE/layer/$(dirname "$library")"
             cp -Lf "$library" "$CACHE/layer/$library"
         done

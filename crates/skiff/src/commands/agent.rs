@@ -486,7 +486,6 @@ fn kubelet_config(
     let settings = kubelet_config::settings(document.as_ref())?;
     let manifests = options.pod_manifest_path.clone().unwrap_or_else(|| layout.manifests());
     make(&manifests)?;
-    let settings = kubelet_config::settings(document.as_ref())?;
     settings.protocols.warnings().iter().for_each(|why| tracing::warn!("the kubelet's TLS: {why}"));
     let shown = cluster.serving.clone();
     let tls = pki::server_config_speaking(&settings.protocols, shown, Some(&cluster.authority), &["http/1.1"])?;
