@@ -80,7 +80,7 @@ fn patches() -> Vec<Attack> {
         attack(
             "finalizers merged",
             ("PATCH", VICTIM, STRATEGIC_PATCH),
-            text(&json!({"metadata": {"finalizers": finalizers(150_000)}})),
+            text(&json!({"metadata": {"finalizers": finalizers(170_000)}})),
             (413, too_large),
         ),
         attack(

@@ -48,7 +48,7 @@ const WEAK: &[&str] = &[
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// What a server speaks; by default all that is there.
+/// The protocols that a server speaks; by default all that is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Protocols {
     only_1_3: bool,

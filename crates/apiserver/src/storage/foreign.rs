@@ -1,5 +1,5 @@
-//! Values in the forms in which upstream's API servers write them: objects of built-in kinds in protobuf and, where
-//! `CBORServingAndStorage` is on, those of custom kinds in CBOR. They are read as this server would have stored them. A write
+//! Values in the forms in which upstream's API servers write them: objects of built-in kinds in protobuf, definitions of custom kinds
+//! in an older version and, where `CBORServingAndStorage` is on, objects of custom kinds in CBOR. They are read as this server would have stored them. A write
 //! replaces them by text, which upstream's servers read too, or by CBOR where that gate is on here.
 
 use api::{
@@ -9,13 +9,17 @@ use api::{
         decode::{Gvk, Validation, decode},
         protobuf,
     },
+    kinds::custom_resource_definition::beta,
     schema::{Type, of_kind},
 };
 use bytes::Bytes;
 
 use super::object;
 
-/// The value as text, if it is an object in protobuf of a kind that is known, or one in CBOR. The other values that upstream
+/// The beginning of a definition of a custom kind as upstream's servers write all of them.
+const BETA_DEFINITION: &[u8] = br#"{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1beta1","#;
+
+/// The value as text in the version that is stored here, if it is an object in protobuf of a kind that is known, one in CBOR, or a definition. The other values that upstream
 /// keeps in its store (its servers' leases, allocations) pass as they are: nobody here reads them.
 pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
     if value.starts_with(cbor::SELF_DESCRIBED) {
@@ -25,6 +29,12 @@ pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
             return Err("an object in CBOR says that it is of a kind without a name".to_owned());
         }
         return Ok(object::encode_as(kind, group, version, &object).into_boxed_slice().into());
+    }
+    if value.starts_with(BETA_DEFINITION) {
+        let mut object = object::stored(value);
+        beta::into_v1(&mut object);
+        let text = object::encode_as("CustomResourceDefinition", "apiextensions.k8s.io", "v1", &object);
+        return Ok(text.into_boxed_slice().into());
     }
     let Some(named) = protobuf::named(value) else { return Ok(value.clone()) };
     let (api_version, kind) = named.map_err(|malformed| malformed.to_string())?;
@@ -121,6 +131,32 @@ mod tests {
         assert!(stored.starts_with(b"{\"kind\":\"Deployment\""), "{}", String::from_utf8_lossy(&stored));
         let left = below.get("/registry/masterleases/192.0.2.1").await.unwrap().0.unwrap().value;
         assert_eq!(left, unknown);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn definitions_that_upstream_stored_are_served_and_go_on_in_v1() {
+        let below = Arc::new(Embedded::memory());
+        let key = "/registry/apiextensions.k8s.io/customresourcedefinitions/boxes.a.io";
+        let stored = br#"{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1beta1","metadata":{"name":"boxes.a.io","uid":"u","generation":1,"creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"group":"a.io","version":"v1","names":{"plural":"boxes","singular":"box","kind":"Box","listKind":"BoxList"},"scope":"Namespaced","validation":{"openAPIV3Schema":{"type":"object","properties":{"n":{"type":"integer"}}}},"versions":[{"name":"v1","served":true,"storage":true}],"conversion":{"strategy":"None"},"preserveUnknownFields":false},"status":{"conditions":[],"acceptedNames":{"plural":"boxes","singular":"box","kind":"Box","listKind":"BoxList"},"storedVersions":["v1"]}}"#;
+        put(&*below, key, Bytes::from_static(stored)).await;
+        let above = Encrypted::new(below.clone(), Current::new(Table::default())).reading(as_text);
+        let c = Conversation::over(Arc::new(above), Specials::default()).await;
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boxes.a.io";
+        let read = c.say(&format!("GET {path}"), "").await;
+        let n = "/spec/versions/0/schema/openAPIV3Schema/properties/n/type";
+        assert_eq!(
+            (read.code, read.at(n), read.at("/metadata/uid")),
+            (200, json!("integer"), json!("u")),
+            "{}",
+            read.text
+        );
+        assert_eq!((read.at("/apiVersion"), read.at("/spec/version")), (json!("apiextensions.k8s.io/v1"), Value::Null));
+        let patch = format!("PATCH {path}\ncontent-type: application/merge-patch+json");
+        let patched = c.say(&patch, r#"{"metadata":{"labels":{"l":"x"}}}"#).await;
+        assert_eq!((patched.code, patched.at(n)), (200, json!("integer")), "{}", patched.text);
+        let now = below.get(key).await.unwrap().0.unwrap().value;
+        let head = br#"{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","#;
+        assert!(now.starts_with(head), "{}", String::from_utf8_lossy(&now));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::custom::conditions::{self, Condition};
 use crate::custom::is_known_format;
 use crate::kind::{Generation, Kind, Target};
 
+pub mod beta;
 mod costs;
 mod defaults;
 mod expressions;
