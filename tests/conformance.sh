@@ -108,7 +108,13 @@ wait
 SH
     # The one of a static busybox crashes beside another C library.
     rm "$layer/bin/wget"
-    printf '#!/bin/sh\nfor url; do :; done\nexec curl -sS --max-time 5 "$url"\n' >"$layer/bin/wget"
+    cat >"$layer/bin/wget" <<'SH'
+#!/bin/sh
+for url; do
+    case $url in --post-data=*) data=${url#*=} ;; esac
+done
+exec curl -sS --max-time 5 ${data:+--data-binary "$data"} "$url"
+SH
     chmod +x "$layer/bin/serve" "$layer/bin/wget"
     tar -C "$layer" --owner=0 --group=0 -cf "$CACHE/archive/layer.tar" .
     LAYER=$(sha256sum "$CACHE/archive/layer.tar" | cut -d' ' -f1)
