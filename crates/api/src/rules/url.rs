@@ -32,6 +32,11 @@ pub fn query_pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
+/// The query string of a URL.
+pub fn query(url: &str) -> &str {
+    url.split_once('?').map_or("", |(_, query)| query)
+}
+
 /// The first value of this name that is not empty, decoded.
 pub fn query_value(query: &str, name: &str) -> Option<String> {
     query_pairs(query).find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value)

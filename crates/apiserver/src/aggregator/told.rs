@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use api::{Value, rules::url::query_value, status::StatusError};
+use api::{Value, rules::url, status::StatusError};
 use clock::Duration;
 use dialer::Endpoint;
 use http::{StatusCode, header};
@@ -89,11 +89,11 @@ impl Asked<'_> {
     async fn v3(&self, registration: &Registration) -> Option<String> {
         let path = format!("apis/{}/{}", registration.group, registration.version);
         let index = self.json("/openapi/v3", &User::new("system:aggregator", [""; 0]), DISCOVERY_BYTES).await?;
-        let url = index["paths"][&path]["serverRelativeURL"].as_str()?;
+        let document = index["paths"][&path]["serverRelativeURL"].as_str()?;
         // The server's own hash: by another one it would lead to its document as it is now, which is not followed.
-        let query = url.split_once('?').map_or("", |(_, query)| query);
-        let own = query_value(query, "hash").filter(|hash| hash.bytes().all(|b| b.is_ascii_alphanumeric()));
-        Some(own.unwrap_or_else(|| base16ct::upper::encode_string(&Sha256::digest(url))))
+        let own = url::query_value(url::query(document), "hash")
+            .filter(|hash| hash.bytes().all(|b| b.is_ascii_alphanumeric()));
+        Some(own.unwrap_or_else(|| base16ct::upper::encode_string(&Sha256::digest(document))))
     }
 
     /// The part that is known stays as long as the server says that its document is the same.

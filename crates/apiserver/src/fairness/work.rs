@@ -51,10 +51,11 @@ impl Sizes {
             return 1;
         }
         let value = |name| query_value(query, name);
-        let version = value("resourceVersion").filter(|version| version != "0");
+        let version = value("resourceVersion");
+        let is_any = version.as_deref() == Some("0");
         // A watch from anywhere begins with a list.
-        if info.verb == "watch" && version.is_some() && value("sendInitialEvents").is_none_or(|value| !is_true(&value))
-        {
+        let begins = || version.is_none() || is_any || value("sendInitialEvents").is_some_and(|value| is_true(&value));
+        if info.verb == "watch" && !begins() {
             return 1;
         }
         let Some(definition) = &info.definition else { return 1 };
@@ -62,8 +63,7 @@ impl Sizes {
         let Some(size) = known.get(&(definition.group.clone(), definition.plural.clone())) else { return 1 };
         let (objects, bytes) = (size.objects.load(Ordering::Relaxed), size.bytes.load(Ordering::Relaxed));
         // A list as of any revision has no pages.
-        let paged = version.is_some() || value("resourceVersion").is_none();
-        let limit = value("limit").filter(|_| paged).and_then(|value| value.parse().ok());
+        let limit = value("limit").filter(|_| !is_any).and_then(|value| value.parse().ok());
         let read = limit.filter(|limit| *limit > 0).map_or(objects, |limit: u64| limit.min(objects));
         let at_once = (bytes / objects.max(1)).saturating_mul(read).min(BYTES_AT_ONCE);
         let most = ((f64::from(nominal()) * PART) as u64).max(1);

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use api::{
     Value,
     kind::{Definition, KindTable},
-    rules::url::query_value,
+    rules::url,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -135,7 +135,7 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
                 ["apis", group, version] => (*group, *version),
                 _ => return None,
             };
-            if query_value(&call.query, "hash").is_some() {
+            if url::query_value(&call.query, "hash").is_some() {
                 place = Some(api::openapi::v3_place(all, group, version)?);
             }
             let document = || api::openapi::v3(all, group, version);
@@ -147,9 +147,8 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
         }
     };
     // A hash that was right once leads to the document as it is now.
-    let old = place.as_deref().filter(|place| {
-        query_value(place.split_once('?').map_or("", |(_, query)| query), "hash") != query_value(&call.query, "hash")
-    });
+    let hash = |query: &str| url::query_value(query, "hash");
+    let old = place.as_deref().filter(|place| hash(url::query(place)) != hash(&call.query));
     if let Some(place) = old.and_then(|place| HeaderValue::from_str(place).ok()) {
         let mut moved = empty(StatusCode::MOVED_PERMANENTLY);
         moved.headers_mut().insert(header::LOCATION, place);

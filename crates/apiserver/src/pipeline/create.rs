@@ -37,15 +37,18 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let media_type = request.header(header::CONTENT_TYPE);
     let definition = request.definition.clone();
     spans::event("About to convert to expected version");
-    let mut decoded = decode::decode(&definition.ty, definition.gvk(), &body, media_type, options.validation)?;
-    definition.strategy.drop_nulls(&mut decoded.value);
+    let read = || {
+        let mut decoded = decode::decode(&definition.ty, definition.gvk(), &body, media_type, options.validation)?;
+        definition.strategy.drop_nulls(&mut decoded.value);
+        Ok::<_, StatusError>(decoded)
+    };
+    let decoded = read()?;
     spans::event("Conversion done");
     spans::event("About to store object in database");
     let mut written = request.create(decoded.value, decoded.warnings, &options, true).await;
     if written.as_ref().is_err_and(is_too_large) {
         // Without its managers it may be small enough.
-        let mut decoded = decode::decode(&definition.ty, definition.gvk(), &body, media_type, options.validation)?;
-        definition.strategy.drop_nulls(&mut decoded.value);
+        let mut decoded = read()?;
         without_managers(&mut decoded.value);
         written = request.create(decoded.value, decoded.warnings, &options, false).await;
     }

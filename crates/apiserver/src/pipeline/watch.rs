@@ -127,9 +127,9 @@ impl Opening {
         Ok((wanted > newest).then_some(wanted))
     }
 
-    /// The events behind a revision that is still to come: nothing until then, and nothing at all when the watch ends first. One that does not
-    /// come soon is of a store that is no more, since the cluster has moved to another or was taken back from a copy: upstream lets
-    /// such a client wait, here it is told, and lists anew.
+    /// The events behind a revision that is still to come: nothing until then, and nothing at all when the watch ends first. One
+    /// that does not come soon is of a store that is no more, since the cluster has moved to another or was taken back from a
+    /// copy: upstream lets such a client wait, here it is told, and lists anew.
     fn later(self, revision: Revision) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
         let (view, deadline) = (self.scope.view, self.deadline);
         let begun = async move {

@@ -1,6 +1,6 @@
 //! Values in the forms in which upstream's API servers write them: objects of built-in kinds in protobuf, definitions of custom kinds
-//! in an older version and, where `CBORServingAndStorage` is on, objects of custom kinds in CBOR. They are read as this server would have stored them. A write
-//! replaces them by text, which upstream's servers read too, or by CBOR where that gate is on here.
+//! in an older version and, where `CBORServingAndStorage` is on, objects of custom kinds in CBOR. They are read as this server
+//! would have stored them. A write replaces them by text, which upstream's servers read too, or by CBOR where that gate is on here.
 
 use api::{
     Value,
@@ -19,8 +19,9 @@ use super::object;
 /// The beginning of a definition of a custom kind as upstream's servers write all of them.
 const BETA_DEFINITION: &[u8] = br#"{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1beta1","#;
 
-/// The value as text in the version that is stored here, if it is an object in protobuf of a kind that is known, one in CBOR, or a definition. The other values that upstream
-/// keeps in its store (its servers' leases, allocations) pass as they are: nobody here reads them.
+/// The value as text in the version that is stored here, if it is an object in protobuf of a kind that is known, one in CBOR, or a
+/// definition. The other values that upstream keeps in its store (its servers' leases, allocations) pass as they are: nobody here
+/// reads them.
 pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
     if value.starts_with(cbor::SELF_DESCRIBED) {
         let object = cbor::read(value).map_err(|malformed| malformed.to_string())?;
@@ -31,7 +32,8 @@ pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
         return Ok(object::encode_as(kind, group, version, &object).into_boxed_slice().into());
     }
     if value.starts_with(BETA_DEFINITION) {
-        let mut object = object::stored(value);
+        let text = std::str::from_utf8(value).map_err(|malformed| malformed.to_string())?;
+        let mut object = json::parse(text).map_err(|malformed| malformed.to_string())?;
         beta::into_v1(&mut object);
         let text = object::encode_as("CustomResourceDefinition", "apiextensions.k8s.io", "v1", &object);
         return Ok(text.into_boxed_slice().into());
@@ -201,5 +203,6 @@ mod tests {
         let whole = deployment("one");
         assert!(as_text(&whole.slice(..whole.len() - 3)).is_err());
         assert!(as_text(&Bytes::from_static(b"k8s\0\xff")).is_err());
+        assert!(as_text(&BETA_DEFINITION.into()).is_err());
     }
 }
