@@ -10,7 +10,10 @@ use std::{
 use api::{kind::Definition, rules::url::query_value};
 use parking_lot::RwLock;
 
-use crate::http::request::{Info, is_true};
+use crate::http::{
+    options::has_pages,
+    request::{Info, is_true},
+};
 
 /// The bytes of a list that take a seat.
 const BYTES_PER_SEAT: u64 = 100_000;
@@ -62,8 +65,7 @@ impl Sizes {
         let known = self.0.read();
         let Some(size) = known.get(&(definition.group.clone(), definition.plural.clone())) else { return 1 };
         let (objects, bytes) = (size.objects.load(Ordering::Relaxed), size.bytes.load(Ordering::Relaxed));
-        // A list as of any revision has no pages.
-        let limit = value("limit").filter(|_| !is_any).and_then(|value| value.parse().ok());
+        let limit = value("limit").filter(|_| has_pages(definition, is_any)).and_then(|value| value.parse().ok());
         let read = limit.filter(|limit| *limit > 0).map_or(objects, |limit: u64| limit.min(objects));
         let at_once = (bytes / objects.max(1)).saturating_mul(read).min(BYTES_AT_ONCE);
         let most = ((f64::from(nominal()) * PART) as u64).max(1);

@@ -16,7 +16,7 @@ use crate::{
     http::{
         body::{Body, Response},
         encoding::Encoding,
-        options::{ListOptions, Match},
+        options::{ListOptions, Match, has_pages},
         pieces::Pieces,
         respond,
         view::{self, Form, View},
@@ -129,11 +129,9 @@ impl Request {
         Ok(exact.then_some(wanted))
     }
 
-    /// Objects in one answer. Upstream's cache answers a list as of any revision, and it has no pages; of kinds whose objects end
-    /// by themselves it has nothing.
+    /// Objects in one answer.
     fn limit(&self, options: &ListOptions) -> usize {
-        let cached = options.resource_version == Some(0) && self.definition.lifetime_seconds.is_none();
-        if cached { 0 } else { options.limit }
+        if has_pages(&self.definition, options.resource_version == Some(0)) { options.limit } else { 0 }
     }
 
     async fn read(
