@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs upstream's own end-to-end tests against a cluster of skiff, and tells which failed:
 #   SKIFF=… KUBECTL=… tests/conformance.sh [FOCUS [SKIP]]
-# FOCUS and SKIP are patterns of names; without them the conformance tests run that may run beside each other. The tests are those of
+# FOCUS and SKIP are patterns of names; without them the conformance tests run that may run beside each other. Those that may not, and want
+# two nodes: CLUSTER=2 NODES=1 tests/conformance.sh '\[Serial\].*\[Conformance\]' ''. The tests are those of
 # v1.20, the newest release whose whole source is in Debian, built with the Go of its time: half an hour once, on two cores. So a person judges
 # what is printed: some tests ask for what upstream no longer does either (`KNOWN` below). `run.sh` does not run this.
 . "$(dirname "$0")/cluster.sh"
@@ -140,7 +141,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 imageGCHighThresholdPercent: 100
 YAML
-"$SKIFF" "${UP[@]}" --kubelet-config "$WORK/kubelet.yaml" >/dev/null
+"$SKIFF" "${UP[@]}" --nodes "${CLUSTER:-1}" --kubelet-config "$WORK/kubelet.yaml" >/dev/null
 LOG=${LOG:-/tmp/skiff-conformance.log}
 # How it ended is in the log, test by test.
 "$CACHE/ginkgo" -nodes="${NODES:-6}" -noColor -stream=false "$CACHE/e2e.test" -- --kubeconfig="$KUBECONFIG" --provider=skeleton \

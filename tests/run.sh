@@ -48,6 +48,7 @@ fi
 run "Go clients" ./go-client.sh
 run "Python and JavaScript clients" ./other-clients.sh
 run "features" ./features.sh
+run "conformance tests of newer releases" ./newer-conformance.sh
 run "workloads" ./workloads.sh
 run "autoscaling" ./autoscaling.sh
 run "cluster DNS" ./dns.sh
