@@ -283,7 +283,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         background.spawn(modes.clone().follow(file, text, metrics::hash(&options.identity)));
     }
     let state = Arc::new(state);
-    custom::start(&state, webhooks, &mut background).await?;
+    custom::start(&state, webhooks, options.features, &mut background).await?;
     start.done(started::CUSTOM);
     let shares = state.fairness.is_some();
     let mut router = Router::new(state, authenticator);

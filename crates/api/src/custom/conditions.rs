@@ -43,12 +43,15 @@ pub struct Condition {
 pub struct Step {
     pub accepted: CustomResourceDefinitionNames,
     pub conditions: Vec<Condition>,
+    /// The generation that all of this is about, where that is told.
+    pub observed: Option<i64>,
 }
 
-/// The next step of a definition's status; `None` when the status says all.
-pub fn plan(head: &Head, in_use: &InUse) -> Option<Step> {
+/// The next step of a definition's status; `None` when the status says all. `tracks` is whether it says of which generation.
+pub fn plan(head: &Head, in_use: &InUse, tracks: bool) -> Option<Step> {
     let present = head.status.accepted_names.clone().unwrap_or_default();
-    let mut step = Step { accepted: present.clone(), conditions: Vec::new() };
+    let observed = tracks.then_some(head.metadata.generation);
+    let mut step = Step { accepted: present.clone(), conditions: Vec::new(), observed };
     if present != head.spec.names {
         let names = names(&head.spec.names, &present, in_use);
         step.accepted = names.0;
@@ -64,7 +67,8 @@ pub fn plan(head: &Head, in_use: &InUse) -> Option<Step> {
     }
     step.conditions.extend(approval(head));
     step.conditions.retain(|wanted| !is_told(head, wanted));
-    (step.accepted != present || !step.conditions.is_empty()).then_some(step)
+    let seen = observed.is_none() || head.status.observed_generation == observed;
+    (step.accepted != present || !step.conditions.is_empty() || !seen).then_some(step)
 }
 
 fn condition(kind: &'static str, holds: bool, reason: &'static str, message: &str) -> Condition {
@@ -172,11 +176,17 @@ fn approval(head: &Head) -> Option<Condition> {
 pub fn write(object: &mut Value, step: &Step, now: &str) {
     object["status"]["acceptedNames"] = json::to_value(&step.accepted).unwrap_or_default();
     step.conditions.iter().for_each(|condition| set(object, condition, now));
+    let Some(observed) = step.observed else { return };
+    object["status"]["observedGeneration"] = observed.into();
+    for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        condition["observedGeneration"] = observed.into();
+    }
 }
 
 /// Sets one condition. Its time stays as long as it does.
 pub fn set(object: &mut Value, condition: &Condition, now: &str) {
     let status = if condition.holds { "True" } else { "False" };
+    let observed = object["status"].get("observedGeneration").cloned();
     let conditions = &mut object["status"]["conditions"];
     if !conditions.is_array() {
         *conditions = json!([]);
@@ -184,8 +194,11 @@ pub fn set(object: &mut Value, condition: &Condition, now: &str) {
     let Some(list) = conditions.as_array_mut() else { return };
     let known = list.iter().position(|c| c["type"] == condition.kind);
     let since = known.filter(|at| list[*at]["status"] == status).map(|at| list[at]["lastTransitionTime"].clone());
-    let told = json!({"type": condition.kind, "status": status, "reason": condition.reason, "message": condition.message,
+    let mut told = json!({"type": condition.kind, "status": status, "reason": condition.reason, "message": condition.message,
         "lastTransitionTime": since.filter(Value::is_string).unwrap_or_else(|| now.into())});
+    if let Some(observed) = observed {
+        told["observedGeneration"] = observed;
+    }
     match known {
         Some(at) => list[at] = told,
         None => list.push(told),
@@ -214,13 +227,39 @@ mod tests {
     }
 
     #[test]
+    fn the_generation_is_told_where_it_is_wanted() {
+        let mut head = head(json!({"plural": "dogs", "kind": "Dog"}), json!({}));
+        head.metadata.generation = 3;
+        let step = plan(&head, &InUse::default(), true).expect("a new definition has a step");
+        let mut object = json!({});
+        write(&mut object, &step, "2024-01-01T00:00:00Z");
+        let told = |object: &Value| {
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let of = |c: &Value| format!("{} {}", c["type"].as_str().unwrap_or_default(), c["observedGeneration"]);
+            (object["status"]["observedGeneration"].clone(), conditions.iter().map(of).collect::<Vec<_>>())
+        };
+        assert_eq!(told(&object), (json!(3), vec!["NamesAccepted 3".to_owned(), "Established 3".to_owned()]));
+        head.status = json::from_value(object["status"].clone()).expect("a status");
+        assert_eq!(plan(&head, &InUse::default(), true), None, "all is said");
+        assert_eq!(plan(&head, &InUse::default(), false), None);
+        head.metadata.generation = 4;
+        let step = plan(&head, &InUse::default(), true).expect("there is another generation");
+        assert!(step.conditions.is_empty());
+        write(&mut object, &step, "2024-01-02T00:00:00Z");
+        assert_eq!(told(&object), (json!(4), vec!["NamesAccepted 4".to_owned(), "Established 4".to_owned()]));
+        assert_eq!(object["status"]["conditions"][0]["lastTransitionTime"], "2024-01-01T00:00:00Z");
+        set(&mut object, &condition("Terminating", true, "InstanceDeletionPending", ""), "2024-01-03T00:00:00Z");
+        assert_eq!(object["status"]["conditions"][2]["observedGeneration"], 4);
+    }
+
+    #[test]
     fn names_are_accepted_unless_others_have_them() {
         let names =
             || json!({"plural": "dogs", "singular": "dog", "kind": "Dog", "listKind": "DogList", "shortNames": ["d"]});
         let check = |used: Value, expected: &str| {
             let mut in_use = InUse::default();
             in_use.add(&json::from_value(used).expect("names"));
-            assert_eq!(shown(plan(&head(names(), json!({})), &in_use)), expected);
+            assert_eq!(shown(plan(&head(names(), json!({})), &in_use, false)), expected);
         };
         check(
             json!({"plural": "cats", "kind": "Cat"}),
@@ -252,12 +291,12 @@ mod tests {
             {"type": "Established", "status": "True", "reason": "InitialNamesAccepted", "message": "the initial names have been accepted"}]);
         let names = json!({"plural": "dogs", "singular": "dog", "kind": "Dog", "listKind": "DogList"});
         let status = json!({"acceptedNames": names, "conditions": conditions});
-        assert_eq!(shown(plan(&head(names.clone(), status.clone()), &InUse::default())), "nothing");
+        assert_eq!(shown(plan(&head(names.clone(), status.clone()), &InUse::default(), false)), "nothing");
         let mut more = names;
         more["shortNames"] = json!(["taken"]);
         let mut in_use = InUse::default();
         in_use.add(&json::from_value(json!({"plural": "taken", "kind": "Taken"})).expect("names"));
-        let step = shown(plan(&head(more, status), &in_use));
+        let step = shown(plan(&head(more, status), &in_use, false));
         assert_eq!(step, "dogs Dog; NamesAccepted=false ShortNamesConflict: \"taken\" is already in use");
     }
 

@@ -49,7 +49,7 @@ gates! {
     CPUManagerPolicyAlphaOptions = ALPHA.acts(),
     CPUManagerPolicyBetaOptions = BETA.acts(),
     CPUManagerPolicyOptions = LOCKED,
-    CRDObservedGenerationTracking = BETA_OFF,
+    CRDObservedGenerationTracking = BETA_OFF.acts(),
     CRDValidationRatcheting = LOCKED,
     CSIMigrationPortworx = LOCKED,
     CSIServiceAccountTokenSecrets = BETA,

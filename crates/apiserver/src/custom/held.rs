@@ -23,6 +23,8 @@ use crate::storage::{informer::EventHandler, kinds::Kinds};
 /// All definitions, each with what is served of it.
 pub struct CustomKinds {
     kinds: Arc<Kinds>,
+    /// Whether their status says of which generation it is.
+    tracks: bool,
     held: Mutex<Held>,
     pub changed: Notify,
 }
@@ -118,8 +120,8 @@ impl Custom {
 }
 
 impl CustomKinds {
-    pub fn new(kinds: Arc<Kinds>) -> Self {
-        CustomKinds { kinds, held: Mutex::default(), changed: Notify::new() }
+    pub fn new(kinds: Arc<Kinds>, tracks: bool) -> Self {
+        CustomKinds { kinds, tracks, held: Mutex::default(), changed: Notify::new() }
     }
 
     /// The work that came up since this was last asked.
@@ -153,7 +155,7 @@ impl CustomKinds {
         let own = held.all.values().filter(|custom| custom.head.spec.group == group);
         own.filter_map(|c| c.head.status.accepted_names.as_ref()).for_each(|names| in_use.add(names));
         for (name, custom) in held.all.iter_mut().filter(|(_, custom)| custom.head.spec.group == group) {
-            let Some(step) = conditions::plan(&custom.head, &in_use) else { continue };
+            let Some(step) = conditions::plan(&custom.head, &in_use, self.tracks) else { continue };
             in_use.add(&step.accepted);
             let served = custom.head.is_served();
             custom.head = Arc::new(after(&custom.head, &step));

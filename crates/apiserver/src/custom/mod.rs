@@ -16,6 +16,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use api::{
     Value,
     custom::conditions::{self, Step},
+    features::{Feature, Features},
     kind::{Definition, Target},
     meta,
     status::StatusError,
@@ -35,10 +36,16 @@ const WRITES: usize = 16;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Serves what is defined, and follows the definitions from now on. The task ends when the set is dropped.
-pub async fn start(state: &Arc<State>, webhooks: Arc<Webhooks>, tasks: &mut JoinSet<()>) -> Result<(), StatusError> {
+pub async fn start(
+    state: &Arc<State>,
+    webhooks: Arc<Webhooks>,
+    features: Features,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), StatusError> {
     state.objects.conversions.set(Arc::new(webhook::Conversions::new(webhooks)));
     let definition = state.objects.definition(GROUP, PLURAL)?;
-    let kinds = Arc::new(CustomKinds::new(state.objects.kinds.clone()));
+    let tracks = features.enabled(Feature::CRDObservedGenerationTracking);
+    let kinds = Arc::new(CustomKinds::new(state.objects.kinds.clone(), tracks));
     state.objects.add_event_handler(&definition, kinds.clone()).await?;
     tasks.spawn(run(state.clone(), kinds, definition));
     Ok(())

@@ -10,7 +10,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use crate::custom::conditions::{self, Condition};
 use crate::custom::is_known_format;
-use crate::kind::{Generation, Kind, Target};
+use crate::features::Feature;
+use crate::kind::{Gated, Generation, Kind, Target};
 
 pub mod beta;
 mod costs;
@@ -38,6 +39,10 @@ pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
     validate_create: Some(validation::validate_create),
     validate_update: Some(|new, old, _| validation::validate_update(new, old)),
     warnings: Some(warnings),
+    gated: &[Gated {
+        feature: Feature::CRDObservedGenerationTracking,
+        fields: &["status.observedGeneration", "status.conditions[].observedGeneration"],
+    }],
     ..Kind::BASE
 };
 
