@@ -1,6 +1,7 @@
 """Conformance of Services, of the ranges of their addresses, and of the addresses themselves."""
 
 import secrets
+import sys
 
 from operations import condition, newer, revision, selected
 from world import STRATEGIC, check, conformance, equal, until
@@ -55,6 +56,64 @@ def collection(world):
     equal(len(world.api.get(base)["items"]), 3, "Services")
     world.api.delete(selected(base, "e2e-test-service=delete"))
     until("one is left", lambda: [one["metadata"]["name"] for one in world.api.get(base)["items"]] == ["e2e-svc-c"])
+
+
+# Answers with its name at a port of TCP and of UDP. busybox has no server of UDP: the node's Python runs in the Pod.
+BOTH = """
+import socket, socketserver
+class Stream(socketserver.StreamRequestHandler):
+    def handle(self): self.wfile.write(b"multiprotocol")
+class Datagram(socketserver.BaseRequestHandler):
+    def handle(self): self.request[1].sendto(b"multiprotocol", self.client_address)
+import threading
+threading.Thread(target=socketserver.ThreadingTCPServer(("", 8080), Stream).serve_forever).start()
+socketserver.ThreadingUDPServer(("", 8080), Datagram).serve_forever()
+"""
+# Says of each protocol whether the address answers by it.
+PROBE = """
+import socket, sys
+for kind in socket.SOCK_STREAM, socket.SOCK_DGRAM:
+    try:
+        with socket.socket(socket.AF_INET, kind) as one:
+            one.settimeout(2)
+            one.connect((sys.argv[1], 80))
+            if kind == socket.SOCK_DGRAM: one.send(b"hostname")
+            print(one.recv(99).decode() == "multiprotocol", end=" ")
+    except OSError:
+        print(False, end=" ")
+"""
+
+
+def of_the_node(world, name, script, *args, labels=None, **spec):
+    """A Pod in which the Python of this test runs, in the Pod's network."""
+    command = ["chroot", "/host", sys.executable, "-c", script, *args]
+    volumes = [{"name": "host", "hostPath": {"path": "/"}}]
+    mounts = {"volumeMounts": [{"name": "host", "mountPath": "/host", "readOnly": True}]}
+    return world.pod(name, command, spec={"volumes": volumes, **spec}, labels=labels, container=mounts)
+
+
+@conformance("[sig-network] Services should serve endpoints on same port and different protocols [Conformance]")
+def protocols(world):
+    labels, path = {"app": "multiprotocol"}, world.path("v1", "services", "multiprotocol-test")
+    tcp, udp = ({"name": f"{word.lower()}-port", "port": 80, "protocol": word, "targetPort": 8080} for word in ("TCP", "UDP"))
+    body = {"metadata": {"name": "multiprotocol-test"}, "spec": {"selector": labels, "ports": [tcp, udp]}}
+    address = world.api.create(world.path("v1", "services"), body)["spec"]["clusterIP"]
+    world.run(of_the_node(world, "pod1", BOTH, labels=labels))
+    probes = iter(range(1000))
+
+    def answers(wanted):
+        def asked():
+            name = f"probe-{next(probes)}"
+            world.run(of_the_node(world, name, PROBE, address, restartPolicy="Never"), phase="Succeeded")
+            return world.logs(name).split() == [str(one) for one in wanted]
+
+        until(f"it answers by TCP and UDP: {wanted}", asked)
+
+    answers([True, True])
+    world.api.change(path, lambda value: value["spec"].update(ports=[tcp]))
+    answers([True, False])
+    world.api.change(path, lambda value: value["spec"].update(ports=[udp]))
+    answers([False, True])
 
 
 @conformance("[sig-network] ServiceCIDR and IPAddress API should support ServiceCIDR API operations [Conformance]")
