@@ -6,7 +6,6 @@ import http.server
 import json
 import pathlib
 import secrets
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -188,9 +187,9 @@ def served_by(world, name, answer):
     """A Service of this world's namespace that leads to `answer`; gives the clientConfig of it, without a path."""
     with https_server(answer, f"{name}.{world.ns}.svc") as (port, authority):
         world.api.create(world.path("v1", "services"), {"metadata": {"name": name}, "spec": {"ports": [{"port": 8443, "targetPort": port}]}})
-        node = world.api.get("/api/v1/nodes")["items"][0]["status"]["addresses"]
-        address = next(one["address"] for one in node if one["type"] == "InternalIP")
-        family = "IPv6" if socket.AF_INET6 == socket.getaddrinfo(address, None)[0][0] else "IPv4"
+        # The API server's own address is one of the machine that this runs on.
+        address = world.api.get("/api/v1/namespaces/default/endpoints/kubernetes")["subsets"][0]["addresses"][0]["ip"]
+        family = "IPv6" if ":" in address else "IPv4"
         body = {
             "metadata": {"generateName": name, "labels": {"kubernetes.io/service-name": name}}, "addressType": family,
             "endpoints": [{"addresses": [address], "conditions": {"ready": True}}], "ports": [{"port": port, "protocol": "TCP"}],
