@@ -160,13 +160,13 @@ class Api:
             return refused.code == 404
         return False
 
-    def change(self, path, change):
-        """Reads, changes and writes until nobody came between."""
+    def change(self, path, change, at=None):
+        """Reads, changes and writes (`at` a subresource) until nobody came between."""
         while True:
             value = self.get(path)
             change(value)
             try:
-                return self.put(path, value)
+                return self.put(at or path, value)
             except Refused as refused:
                 if refused.code != 409:
                     raise

@@ -48,7 +48,50 @@ pub fn without_managers(text: &[u8]) -> Result<Value, Error> {
 
 /// The object as a `T`, for the crate that compiles all types.
 pub(crate) fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, Error> {
-    T::deserialize(Reader::of(object).without(MANAGED_FIELDS))
+    let read = |object: &Value| T::deserialize(Reader::of(object).without(MANAGED_FIELDS));
+    read(object).or_else(|why| with_zero_times(object).map_or(Err(why), |object| read(&object)))
+}
+
+/// Go's zero time, which means that there is none.
+pub const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
+
+/// The object with the zero time wherever a condition or a series of events has none, if it lacks one: the types of `k8s-openapi`
+/// cannot be without it, while upstream's take such objects and write null. One of them must not keep a whole list from being read.
+fn with_zero_times(object: &Value) -> Option<Value> {
+    fn fill(value: &mut Value, name: &'static str) -> bool {
+        let Some(map) = value.as_object_mut() else { return false };
+        let lacks = map.get(name).is_none_or(Value::is_null);
+        if lacks {
+            map.insert(name, ZERO_TIME.into());
+        }
+        lacks
+    }
+    fn walk(value: &mut Value) -> bool {
+        let mut changed = false;
+        match value {
+            Value::Array(items) => {
+                for item in items.iter_mut() {
+                    changed |= walk(item);
+                }
+            }
+            Value::Object(map) => {
+                for (name, value) in map.iter_mut() {
+                    changed |= walk(value);
+                    if *name == *"conditions" {
+                        for condition in value.as_array_mut().into_iter().flat_map(|list| list.iter_mut()) {
+                            changed |= fill(condition, "lastTransitionTime");
+                        }
+                    } else if *name == *"series" {
+                        changed |= fill(value, "lastObservedTime");
+                    }
+                }
+            }
+            _ => {}
+        }
+        changed
+    }
+    let mut object = object.clone();
+    walk(&mut object).then_some(object)
 }
 
 /// The metadata of an object, which may be without any. As everywhere, without `managedFields`.
@@ -68,7 +111,10 @@ macro_rules! objects {
 
             #[inline(never)]
             fn from_json(text: &str) -> Result<Self, Error> {
-                json::from_text_without(text, MANAGED_FIELDS)
+                json::from_text_without(text, MANAGED_FIELDS).or_else(|why| match json::parse(text) {
+                    Ok(object) => decode(&object),
+                    Err(_) => Err(why),
+                })
             }
 
             #[inline(never)]
@@ -153,7 +199,7 @@ pub struct MetadataOnly {
 #[cfg(test)]
 mod tests {
     use json::json;
-    use k8s_openapi::api::core::v1::Pod;
+    use k8s_openapi::api::core::v1::{Pod, Service};
 
     use super::*;
 
@@ -187,5 +233,26 @@ mod tests {
         object["metadata"]["name"] = 7.into();
         let wrong = json::from_value::<Pod>(json!({"metadata": {"name": 7}})).expect_err("a number");
         assert_eq!(decode::<Pod>(&object).expect_err("a number").to_string(), wrong.to_string());
+    }
+
+    #[test]
+    fn a_condition_may_be_without_a_time() {
+        let condition = |time: Option<Value>| {
+            let mut one = json!({"type": "A", "status": "True", "reason": "R", "message": ""});
+            if let Some(time) = time {
+                one["lastTransitionTime"] = time;
+            }
+            json!({"metadata": {"name": "s"}, "status": {"conditions": [one]}})
+        };
+        for time in [None, Some(Value::Null), Some(ZERO_TIME.into())] {
+            let object = condition(time);
+            for read in [Service::from_value(&object), Service::from_json(&object.to_string())] {
+                let found = read.expect("a Service").status.and_then(|s| s.conditions).expect("conditions");
+                assert_eq!(found[0].last_transition_time.0.to_string(), ZERO_TIME, "{object}");
+            }
+        }
+        let wrong = condition(Some(7.into()));
+        assert!(Service::from_value(&wrong).is_err());
+        assert!(Service::from_json(&wrong.to_string()).is_err());
     }
 }

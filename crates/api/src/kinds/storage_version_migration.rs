@@ -4,10 +4,10 @@
 use json::Value;
 use k8s_openapi::api::storagemigration::v1beta1::{StorageVersionMigration, StorageVersionMigrationStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, GroupResource};
-use serde::Deserialize;
 
 use crate::features::Feature;
 use crate::kind::{Kind, StatusMetadata, col};
+use crate::object::decode;
 use crate::validation::conditions;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
@@ -82,7 +82,7 @@ fn validate(migration: &StorageVersionMigration) -> Errors {
 /// A migration ends once, and in one way.
 fn validate_status(new: &Value, old: &Value) -> Errors {
     let path = Path::new("status");
-    let status = |object: &Value| object.get("status").map(StorageVersionMigrationStatus::deserialize).transpose();
+    let status = |object: &Value| object.get("status").map(decode::<StorageVersionMigrationStatus>).transpose();
     let (new, old) = match (status(new), status(old)) {
         (Ok(new), Ok(old)) => (new.unwrap_or_default(), old.unwrap_or_default()),
         (Err(why), _) | (_, Err(why)) => return vec![FieldError::invalid(&path, "", &why.to_string())],

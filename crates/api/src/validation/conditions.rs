@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::field::{Errors, FieldError, Path};
 use super::names;
 use super::object_meta::invalid;
+use crate::object::ZERO_TIME;
 
 /// The errors of a list of conditions.
 pub fn validate(conditions: &[Condition], path: &Path) -> Errors {
@@ -30,6 +31,9 @@ fn condition(condition: &Condition, before: &[Condition], path: &Path) -> Errors
     if let Some(generation) = condition.observed_generation.filter(|generation| *generation < 0) {
         let detail = "must be greater than or equal to zero";
         errors.push(FieldError::invalid(&path.child("observedGeneration"), generation, detail));
+    }
+    if condition.last_transition_time.0.to_string() == ZERO_TIME {
+        errors.push(FieldError::required(&path.child("lastTransitionTime"), "must be set"));
     }
     let place = path.child("reason");
     match condition.reason.as_str() {

@@ -2,9 +2,9 @@
 
 use json::Value;
 use k8s_openapi::api::admissionregistration::v1::{ExpressionWarning, ValidatingAdmissionPolicyStatus};
-use serde::Deserialize;
 
 use crate::custom::json_path::JsonPath;
+use crate::object::decode;
 use crate::validation::conditions;
 use crate::validation::field::{Errors, FieldError, Path};
 
@@ -12,7 +12,7 @@ pub(super) fn validate(new: &Value, _: &Value) -> Errors {
     let path = Path::new("status");
     let status = match new.get("status").filter(|status| !status.is_null()) {
         None => return Errors::new(),
-        Some(status) => ValidatingAdmissionPolicyStatus::deserialize(status),
+        Some(status) => decode::<ValidatingAdmissionPolicyStatus>(status),
     };
     let status = match status {
         Ok(status) => status,

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use json::Value;
 use k8s_openapi::api::certificates::v1beta1::{PodCertificateRequest, PodCertificateRequestStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::Deserialize;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
 use super::{ENDS, LEAST_SECONDS};
+use crate::object::Object;
 use crate::rules::certificate_request::pem_blocks;
 use crate::validation::conditions;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -22,7 +22,7 @@ const MARGIN_SECONDS: i64 = 600;
 
 pub(super) fn validate(new: &Value, old: &Value) -> Errors {
     let path = Path::new("status");
-    let read = |object: &Value| PodCertificateRequest::deserialize(object).map_err(|why| why.to_string());
+    let read = |object: &Value| PodCertificateRequest::from_value(object).map_err(|why| why.to_string());
     let (new, old) = match (read(new), read(old)) {
         (Ok(new), Ok(old)) => (new, old),
         (Err(why), _) | (_, Err(why)) => return vec![FieldError::invalid_unshown(&path, &why)],

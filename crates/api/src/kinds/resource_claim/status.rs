@@ -6,11 +6,11 @@ use k8s_openapi::api::resource::v1::{
     AllocatedDeviceStatus, AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult,
     NetworkDeviceData, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimStatus,
 };
-use serde::Deserialize;
 
 use super::parts::{self, PARAMETERS_MAX, list, set};
 use super::request::{LIST_MAX, Names, configuration};
 use crate::kinds::pod::placement;
+use crate::object::Object;
 use crate::validation::conditions;
 use crate::validation::field::{Errors, FieldError, Path};
 
@@ -22,7 +22,7 @@ const HARDWARE_ADDRESS_MAX: usize = 128;
 const ADDRESSES_MAX: usize = 16;
 
 pub(super) fn validate(new: &Value, old: &Value) -> Errors {
-    let (Ok(new), Ok(old)) = (ResourceClaim::deserialize(new), ResourceClaim::deserialize(old)) else {
+    let (Ok(new), Ok(old)) = (ResourceClaim::from_value(new), ResourceClaim::from_value(old)) else {
         return Errors::new();
     };
     let (none, path) = (ResourceClaimStatus::default(), Path::new("status"));

@@ -2,9 +2,9 @@
 
 use json::Value;
 use k8s_openapi::api::resource::v1alpha3::{DeviceTaint, DeviceTaintRule, DeviceTaintRuleStatus};
-use serde::Deserialize;
 
 use super::parts;
+use crate::object::decode;
 use crate::validation::conditions;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
@@ -49,7 +49,7 @@ fn taint(taint: &DeviceTaint, path: &Path) -> Errors {
 
 pub(super) fn validate_status(new: &Value, _: &Value) -> Errors {
     let path = Path::new("status").child("conditions");
-    let status = new.get("status").map(DeviceTaintRuleStatus::deserialize);
+    let status = new.get("status").map(decode::<DeviceTaintRuleStatus>);
     let list = match status {
         None => return Errors::new(),
         Some(Err(why)) => return vec![FieldError::invalid(&Path::new("status"), "", &why.to_string())],

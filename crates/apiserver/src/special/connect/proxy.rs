@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use api::{Value, status::StatusError};
 use dialer::Endpoint;
 use futures::StreamExt;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyStream;
 use stream::upgrade;
 
@@ -35,11 +35,17 @@ fn split<'a>(text: &'a str, what: &str) -> Result<Named<'a>, StatusError> {
     }
 }
 
+/// Whether a request without a path is sent on to the folder `/`. Only one that reads is: a client that follows the redirection
+/// of another would read instead of what it was about to do.
+fn leads_to_folder(method: &Method, rest: &str) -> bool {
+    rest.is_empty() && matches!(*method, Method::GET | Method::HEAD)
+}
+
 /// The path behind `/proxy`, raw, or the answer that sends the client to the folder `/`.
 fn rest(call: &Call) -> Result<String, Box<Response>> {
     let Some(passed) = &call.info.passed else { return Ok("/".to_owned()) };
     let query = if call.query.is_empty() { String::new() } else { format!("?{}", call.query) };
-    if passed.rest.is_empty() && !upgrade::is_upgrade(&call.headers) {
+    if leads_to_folder(&passed.method, &passed.rest) && !upgrade::is_upgrade(&call.headers) {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
         if let Ok(target) = HeaderValue::from_str(&format!("{}/{query}", passed.base)) {
@@ -195,6 +201,22 @@ mod tests {
         check("https:a:", "https|a|");
         check("ftp:a:80", "invalid pod request \"ftp:a:80\"");
         check(":80", "invalid pod request \":80\"");
+    }
+
+    #[test]
+    fn only_readers_are_sent_on_to_the_folder() {
+        for (method, rest, sent) in [
+            (Method::GET, "", true),
+            (Method::HEAD, "", true),
+            (Method::GET, "/", false),
+            (Method::DELETE, "", false),
+            (Method::OPTIONS, "", false),
+            (Method::PATCH, "", false),
+            (Method::POST, "", false),
+            (Method::PUT, "", false),
+        ] {
+            assert_eq!(leads_to_folder(&method, rest), sent, "{method} {rest:?}");
+        }
     }
 
     #[test]
