@@ -38,23 +38,35 @@ def burstable(*all_of_them):
     return {f"c{index + 1}": each for index, each in enumerate(all_of_them)}
 
 
-def restricted(name, containers, policies=()):
+def is_init(name):
+    """An init container, by upstream's way to name them; it is a sidecar."""
+    return name.endswith("-init")
+
+
+def policy_of(policies):
+    return [{"resourceName": resource, "restartPolicy": policy} for resource, policy in policies]
+
+
+def restricted(name, containers, policies=(), init_policy="Always"):
     """A Pod that the strictest Pod Security lets in."""
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    made = []
+    made = {"initContainers": [], "containers": []}
     for container, wanted in containers.items():
-        made.append({"name": container, "image": IMAGE, "command": ["/bin/sh"], "resources": wanted, "securityContext": security})
-        made[-1]["args"] = ["-c", "grep Cpus_allowed_list /proc/self/status | cut -f2 && sleep 1d"]
+        it = {"name": container, "image": IMAGE, "command": ["/bin/sh"], "resources": wanted, "securityContext": security}
+        it["args"] = ["-c", "grep Cpus_allowed_list /proc/self/status | cut -f2 && sleep 1d"]
         if policies:
-            made[-1]["resizePolicy"] = [{"resourceName": resource, "restartPolicy": policy} for resource, policy in policies]
-    spec = {"os": {"name": "linux"}, "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 0, "containers": made}
+            it["resizePolicy"] = policy_of(policies)
+        if is_init(container):
+            it["restartPolicy"] = init_policy
+        made["initContainers" if is_init(container) else "containers"].append(it)
+    spec = {"os": {"name": "linux"}, "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 0, **made}
     spec["securityContext"] = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def difference(before, after):
     """The strategic merge patch that makes `before` `after`: what is gone is null, what is the same is left out."""
-    changed = []
+    changed = {"initContainers": [], "containers": []}
     for name, wanted in after.items():
         parts = {}
         for part in ("requests", "limits"):
@@ -63,8 +75,13 @@ def difference(before, after):
             if values:
                 parts[part] = values if new else None
         if parts:
-            changed.append({"name": name, "resources": parts})
-    return {"spec": {"$setElementOrder/containers": [{"name": name} for name in after], "containers": changed}}
+            changed["initContainers" if is_init(name) else "containers"].append({"name": name, "resources": parts})
+    patch = {part: each for part, each in changed.items() if each}
+    for part, names in (("initContainers", filter(is_init, after)), ("containers", (name for name in after if not is_init(name)))):
+        order = [{"name": name} for name in names]
+        if order:
+            patch[f"$setElementOrder/{part}"] = order
+    return {"spec": patch}
 
 
 def number(wanted, part, resource):
@@ -118,11 +135,23 @@ def cgroup_has(world, pod, containers):
         equal(int(first_line("cpu/cpu.shares")), shares(wanted), f"{name}'s shares")
 
 
+def least_oom_score():
+    """The least oom_score_adj that may be had here: some machines let nobody ask for less than there was."""
+    with open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
+        before = file.read()
+        try:
+            file.write(b"-1000")
+            file.write(before)
+        except PermissionError:
+            return int(before)
+    return -1000
+
+
 def oom_score(world, pod, name):
     """oom_score_adj of a container, by the quality of service of its Pod."""
     if pod["status"]["qosClass"] != "Burstable":
-        return {"Guaranteed": -997, "BestEffort": 1000}[pod["status"]["qosClass"]]
-    wanted = next(each["resources"] for each in pod["spec"]["containers"] if each["name"] == name)
+        return max({"Guaranteed": -997, "BestEffort": 1000}[pod["status"]["qosClass"]], least_oom_score())
+    wanted = next(each["resources"] for each in all_containers(pod) if each["name"] == name)
     capacity = world.api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")["status"]["capacity"]["memory"]
     score = 1000 - 1000 * number(wanted, "requests", "memory") // (int(capacity.removesuffix("Ki")) << 10)
     return 999 if score == 1000 else max(3, score)
@@ -132,20 +161,29 @@ def conditions(pod):
     return {condition["type"]: condition for condition in pod["status"].get("conditions", [])}
 
 
+def all_containers(pod):
+    return pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
+
+
+def all_statuses(pod):
+    return pod["status"]["containerStatuses"] + pod["status"].get("initContainerStatuses", [])
+
+
 def spec_has(pod, containers):
-    equal({each["name"]: each["resources"] for each in pod["spec"]["containers"]}, containers, "the spec's resources")
+    equal({each["name"]: each["resources"] for each in all_containers(pod)}, containers, "the spec's resources")
 
 
 def status_shows(pod, containers):
-    return [(each["name"], each.get("resources")) for each in pod["status"]["containerStatuses"]] == list(containers.items())
+    """The statuses are in the order of the containers."""
+    return [(each["name"], each.get("resources", {})) for each in all_statuses(pod)] == list(containers.items())
 
 
 def restarts(pod):
-    return {each["name"]: each["restartCount"] for each in pod["status"]["containerStatuses"]}
+    return {each["name"]: each["restartCount"] for each in all_statuses(pod)}
 
 
-def resized(world, asked, containers, again=0):
-    """Waits until the node has done what was asked for, and looks at all of it. `again` is how often each container restarts."""
+def resized(world, asked, containers, again=()):
+    """Waits until the node has done what was asked for, and looks at all of it. `again` are the containers that restart once."""
     name, path = asked["metadata"]["name"], world.path("v1", "pods", asked["metadata"]["name"])
 
     def done():
@@ -160,8 +198,8 @@ def resized(world, asked, containers, again=0):
     pod = until(f"{name} is resized", done)
     cgroup_has(world, name, containers)
     pod = world.api.get(path)
-    check(status_shows(pod, containers), f"the status shows {pod['status']['containerStatuses']}")
-    equal(restarts(pod), {each: count + again for each, count in restarts(asked).items()}, "restarts")
+    check(status_shows(pod, containers), f"the status shows {all_statuses(pod)}")
+    equal(restarts(pod), {each: count + (each in again) for each, count in restarts(asked).items()}, "restarts")
     for each, count in restarts(pod).items():
         if count:
             found = world.exec(name, "/bin/sh", "-c", "cat /proc/1/oom_score_adj", container=each)
@@ -170,30 +208,28 @@ def resized(world, asked, containers, again=0):
     return pod
 
 
-def started(world, containers, policies=()):
+def started(world, containers, policies=(), name="resize-test"):
     """A running Pod that has what it asked for, in the spec, the status and the kernel."""
-    pod = restricted("resize-test", containers, policies)
-    pod = world.run(pod)
+    pod = world.run(restricted(name, containers, policies))
     spec_has(pod, containers)
-    for container in pod["spec"]["containers"]:
-        wanted = [{"resourceName": resource, "restartPolicy": policy} for resource, policy in policies]
-        equal(container.get("resizePolicy", []), wanted, "resizePolicy")
-    check(status_shows(pod, containers), f"the status shows {pod['status']['containerStatuses']}")
-    cgroup_has(world, "resize-test", containers)
+    for container in all_containers(pod):
+        equal(container.get("resizePolicy", []), policy_of(policies), "resizePolicy")
+    check(status_shows(pod, containers), f"the status shows {all_statuses(pod)}")
+    cgroup_has(world, name, containers)
     return pod
 
 
-def patched(world, before, after, again=0):
-    asked = world.api.patch(f"{world.path('v1', 'pods', 'resize-test')}/resize", difference(before, after), kind=STRATEGIC)
+def patched(world, before, after, again=(), name="resize-test"):
+    asked = world.api.patch(f"{world.path('v1', 'pods', name)}/resize", difference(before, after), kind=STRATEGIC)
     spec_has(asked, after)
     return resized(world, asked, after, again)
 
 
-def there_and_back(world, before, after, back=True, policies=(), again=0):
-    started(world, before, policies)
-    patched(world, before, after, again)
+def there_and_back(world, before, after, back=True):
+    started(world, before)
+    patched(world, before, after)
     if back:
-        patched(world, after, before, again)
+        patched(world, after, before)
     path = world.path("v1", "pods", "resize-test")
     world.api.delete(path)
     until("the Pod is gone", lambda: world.api.is_gone(path))
