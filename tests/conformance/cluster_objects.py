@@ -2,7 +2,7 @@
 
 import contextlib
 
-from world import IMAGE, MERGE, STRATEGIC, Refused, check, conformance, equal, until
+from world import MERGE, STRATEGIC, Refused, check, conformance, equal, until
 
 
 def version(thing):
@@ -102,7 +102,10 @@ def lifecycle_of_a_csi_driver(world):
 SCARCE, FINALIZER = "scheduling.k8s.io/foo", "example.com/test-finalizer"
 
 
-@conformance("[sig-scheduling] SchedulerPreemption [Serial] validates pod disruption condition is added to the preempted pod [Conformance]", serial=True)
+PREEMPTION = "[sig-scheduling] SchedulerPreemption [Serial]"
+
+
+@conformance(f"{PREEMPTION} validates pod disruption condition is added to the preempted pod [Conformance]", serial=True)
 def preempted_pod_says_so(world):
     nodes = [node for node in world.api.get("/api/v1/nodes")["items"] if not node["spec"].get("unschedulable")]
     check(nodes, "there is a node")
@@ -120,7 +123,7 @@ def preempted_pod_says_so(world):
         terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
         one = {"requests": {SCARCE: "1"}, "limits": {SCARCE: "1"}}
-        made = world.pod(name, spec={"priorityClassName": priority, "affinity": affinity}, container={"resources": one, "image": IMAGE})
+        made = world.pod(name, spec={"priorityClassName": priority, "affinity": affinity}, container={"resources": one})
         made["metadata"].update(metadata)
         return made
 

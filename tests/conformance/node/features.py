@@ -126,7 +126,8 @@ def slept(world, sleeps, grace, deletion_grace=None):
     """Seconds from a Pod's deletion to the end of its container, whose hook sleeps; times are those of the API, in whole seconds."""
     # A container that ends as soon as it is asked to: only its hook takes time.
     hook = {"lifecycle": {"preStop": {"sleep": {"seconds": sleeps}}}}
-    pod = world.pod("sleeps", ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"], {"terminationGracePeriodSeconds": grace}, container=hook)
+    command = ["/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"]
+    pod = world.pod("sleeps", command, {"terminationGracePeriodSeconds": grace}, container=hook)
     pod["metadata"]["finalizers"] = ["test/finalizer"]
     world.run(pod)
     path = world.path("v1", "pods", "sleeps")

@@ -84,12 +84,18 @@ def difference(before, after):
     return {"spec": patch}
 
 
+UNITS = {"m": 0.001, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "k": 10**3, "M": 10**6, "G": 10**9, "": 1}
+
+
+def quantity(text, unit):
+    """A quantity in multiples of a unit (`m`, `Mi`, nothing…), rounded down."""
+    digits = text.rstrip("KMGikm")
+    return int(float(digits) * UNITS[text[len(digits) :]] / UNITS[unit] + 1e-6)
+
+
 def number(wanted, part, resource):
     """Thousandths of a processor, or bytes; 0 where nothing is asked for."""
-    text = wanted.get(part, {}).get(resource)
-    if text is None:
-        return 0
-    return int(text.removesuffix("m")) if resource == "cpu" else int(text.removesuffix("Mi")) << 20
+    return quantity(wanted.get(part, {}).get(resource, "0"), "m" if resource == "cpu" else "")
 
 
 def shares(wanted):
@@ -153,7 +159,7 @@ def oom_score(world, pod, name):
         return max({"Guaranteed": -997, "BestEffort": 1000}[pod["status"]["qosClass"]], least_oom_score())
     wanted = next(each["resources"] for each in all_containers(pod) if each["name"] == name)
     capacity = world.api.get(f"/api/v1/nodes/{pod['spec']['nodeName']}")["status"]["capacity"]["memory"]
-    score = 1000 - 1000 * number(wanted, "requests", "memory") // (int(capacity.removesuffix("Ki")) << 10)
+    score = 1000 - 1000 * number(wanted, "requests", "memory") // quantity(capacity, "")
     return 999 if score == 1000 else max(3, score)
 
 
