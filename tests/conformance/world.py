@@ -76,6 +76,8 @@ class Api:
 
     def __init__(self, host, port, context, token=None):
         self.host, self.port, self.context, self.token = host, port, context, token
+        # A connection of each thread is kept for its next request: handshakes are most of a busy machine's work.
+        self.kept = threading.local()
 
     @staticmethod
     def of_kubeconfig(path):
@@ -101,8 +103,11 @@ class Api:
         api.authority = self.authority
         return api
 
-    def open(self, method, path, body=None, kind="application/json", accept="application/json", headers=(), patience=PATIENCE):
-        connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=patience)
+    def connect(self, patience=PATIENCE):
+        return http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=patience)
+
+    def open(self, method, path, body=None, kind="application/json", accept="application/json", headers=(), patience=PATIENCE, over=None):
+        connection = over or self.connect(patience)
         sent = {"Accept": accept, "User-Agent": "e2e.test", **dict(headers)}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
@@ -114,9 +119,21 @@ class Api:
 
     def answer(self, method, path, *args, **options):
         """The code, the headers, and the text."""
-        connection, answer = self.open(method, path, *args, **options)
-        with contextlib.closing(connection):
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        kept, self.kept.connection = getattr(self.kept, "connection", None), None
+        try:
+            connection, answer = self.open(method, path, *args, over=kept, **options)
+        except (http.client.HTTPException, OSError):
+            if not kept:
+                raise
+            # The server was tired of it in between.
+            kept.close()
+            connection, answer = self.open(method, path, *args, **options)
+        got = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        if answer.will_close:
+            connection.close()
+        else:
+            self.kept.connection = connection
+        return got
 
     def ask(self, method, path, *args, **options):
         """The object that comes back. An error is raised."""

@@ -180,9 +180,9 @@ fn keep_but_resources(new: &mut Map, old: &Value) {
 }
 
 /// These fields become what is wanted, or go.
-fn take_over(held: &mut Map, wanted: &Value, fields: &[&str]) {
+fn take_over(held: &mut Map, wanted: &Value, fields: &[&'static str]) {
     for field in fields {
-        match wanted.get(field).cloned() {
+        match wanted.get(*field).cloned() {
             Some(value) => _ = held.insert(*field, value),
             None => _ = held.remove(*field),
         }
