@@ -273,9 +273,11 @@ pub(crate) fn refuse(new: &Pod, old: &Pod, target: Target, features: Features) -
 /// A resize is of the containers that are there, in their order.
 fn other_containers(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    let inits = |spec: &PodSpec| spec.init_containers.clone().unwrap_or_default();
+    fn inits(spec: &PodSpec) -> &[Container] {
+        spec.init_containers.as_deref().unwrap_or_default()
+    }
     let lists = [
-        ("containers", new.containers.clone(), old.containers.clone()),
+        ("containers", new.containers.as_slice(), old.containers.as_slice()),
         ("initContainers", inits(new), inits(old)),
     ];
     for (list, new, old) in lists {
@@ -284,7 +286,7 @@ fn other_containers(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
             errors.push(FieldError::forbidden(&path, &format!("{list} may not be added or removed on resize")));
             continue;
         }
-        let renamed = new.iter().zip(&old).enumerate().filter(|(_, (new, old))| new.name != old.name);
+        let renamed = new.iter().zip(old).enumerate().filter(|(_, (new, old))| new.name != old.name);
         errors.extend(renamed.map(|(index, _)| {
             let detail = format!("{list} may not be renamed or reordered on resize");
             FieldError::forbidden(&path.index(index).child("name"), &detail)
@@ -477,15 +479,20 @@ mod tests {
     #[test]
     fn a_resize_is_of_the_containers_that_are_there() {
         let pod = |names: &str, inits: &str| {
-            let list = |names: &str| names.split_whitespace().map(|name| json!({"name": name, "image": "x"})).collect::<Vec<_>>();
-            json::from_value::<Pod>(json!({"spec": {"containers": list(names), "initContainers": list(inits)}})).unwrap()
+            let list = |names: &str| {
+                names.split_whitespace().map(|name| json!({"name": name, "image": "x"})).collect::<Vec<_>>()
+            };
+            json::from_value::<Pod>(json!({"spec": {"containers": list(names), "initContainers": list(inits)}}))
+                .unwrap()
         };
         let check = |names: &str, inits: &str, expected: &[&str]| {
             let errors = validate_update(&pod(names, inits), &pod("a b", "i"), Target::Other("resize"));
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{names} {inits}");
         };
         check("a b", "i", &[]);
-        let other = |place: &str, list: &str| format!("spec.{list}[{place}].name: Forbidden: {list} may not be renamed or reordered on resize");
+        let other = |place: &str, list: &str| {
+            format!("spec.{list}[{place}].name: Forbidden: {list} may not be renamed or reordered on resize")
+        };
         check("b a", "i", &[&other("0", "containers"), &other("1", "containers")]);
         check("a c", "j", &[&other("1", "containers"), &other("0", "initContainers")]);
         check("a", "i", &["spec.containers: Forbidden: containers may not be added or removed on resize"]);
