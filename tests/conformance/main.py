@@ -1,4 +1,4 @@
-"""Runs the conformance tests here, several beside each other, and says which failed: main.py KUBECONFIG [PATTERN]"""
+"""Runs the conformance tests here and below, several beside each other, and says which failed: main.py KUBECONFIG [PATTERN]"""
 
 import importlib
 import pathlib
@@ -13,8 +13,10 @@ BESIDE = 8
 
 def main():
     kubeconfig, pattern = sys.argv[1], re.compile(sys.argv[2] if len(sys.argv) > 2 else "")
-    here = pathlib.Path(__file__).parent
-    for file in sorted(here.glob("*.py")):
+    files = sorted(pathlib.Path(__file__).parent.rglob("*.py"))
+    # Each finds the others by their names alone.
+    sys.path.extend(str(folder) for folder in {file.parent for file in files})
+    for file in files:
         if file.stem != "main":
             importlib.import_module(file.stem)
     api = world.Api.of_kubeconfig(kubeconfig)

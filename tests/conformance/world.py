@@ -76,6 +76,8 @@ class Api:
 
     def __init__(self, host, port, context, token=None):
         self.host, self.port, self.context, self.token = host, port, context, token
+        # A connection of each thread is kept for its next request: handshakes are most of a busy machine's work.
+        self.kept = threading.local()
 
     @staticmethod
     def of_kubeconfig(path):
@@ -101,8 +103,11 @@ class Api:
         api.authority = self.authority
         return api
 
-    def open(self, method, path, body=None, kind="application/json", accept="application/json", headers=(), patience=PATIENCE):
-        connection = http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=patience)
+    def connect(self, patience=PATIENCE):
+        return http.client.HTTPSConnection(self.host, self.port, context=self.context, timeout=patience)
+
+    def open(self, method, path, body=None, kind="application/json", accept="application/json", headers=(), patience=PATIENCE, over=None):
+        connection = over or self.connect(patience)
         sent = {"Accept": accept, "User-Agent": "e2e.test", **dict(headers)}
         if self.token:
             sent["Authorization"] = f"Bearer {self.token}"
@@ -114,17 +119,26 @@ class Api:
 
     def answer(self, method, path, *args, **options):
         """The code, the headers, and the text."""
-        connection, answer = self.open(method, path, *args, **options)
-        with contextlib.closing(connection):
-            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        kept, self.kept.connection = getattr(self.kept, "connection", None), None
+        try:
+            connection, answer = self.open(method, path, *args, over=kept, **options)
+        except (http.client.HTTPException, OSError):
+            if not kept:
+                raise
+            # The server was tired of it in between.
+            kept.close()
+            connection, answer = self.open(method, path, *args, **options)
+        got = answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        if answer.will_close:
+            connection.close()
+        else:
+            self.kept.connection = connection
+        return got
 
     def ask(self, method, path, *args, **options):
         """The object that comes back. An error is raised."""
         code, _, text = self.answer(method, path, *args, **options)
-        try:
-            value = json.loads(text) if text else None
-        except ValueError:
-            value = text.decode("utf8", "replace")
+        value = read_value(text)
         if code >= 300:
             raise Refused(method, path, code, value)
         return value
@@ -171,6 +185,21 @@ class Api:
                 if refused.code != 409:
                     raise
 
+    def stream(self, path, **query):
+        """A command in a container over a WebSocket: what came on each channel, up to its end."""
+        key = base64.b64encode(secrets.token_bytes(16)).decode()
+        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key}
+        upgrade["Sec-WebSocket-Protocol"] = "v5.channel.k8s.io"
+        path = f"{path}?{urllib.parse.urlencode(query, doseq=True)}"
+        connection, answer = self.open("GET", path, headers=upgrade)
+        with contextlib.closing(connection):
+            if answer.status != 101:
+                raise Refused("GET", path, answer.status, read_value(answer.read()))
+            channels = {}
+            while message := next_message(answer.fp):
+                channels[message[0]] = channels.get(message[0], b"") + message[1:]
+            return channels
+
     @contextlib.contextmanager
     def watch(self, path, **query):
         """What happens from a resourceVersion on, for `with`."""
@@ -203,6 +232,27 @@ class Watch:
             if event["type"] == kind and matches(event["object"]):
                 return event["object"]
         raise AssertionError(f"no {kind} in time, only {self.seen}")
+
+
+def read_value(text):
+    """A body: JSON, or text where it is none."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text.decode("utf8", "replace")
+
+
+def next_message(stream):
+    """The next message of a WebSocket whose server does not split them; nothing when it ends."""
+    head = stream.read(2)
+    if len(head) < 2:
+        return None
+    length = head[1] & 127
+    if length > 125:
+        length = int.from_bytes(stream.read(2 if length == 126 else 8), "big")
+    message = stream.read(length)
+    # Text and binary messages count; a close ends, and so does whatever was not asked for.
+    return message if head[0] & 15 in (1, 2) else None
 
 
 def until(what, condition, patience=PATIENCE):
@@ -277,6 +327,15 @@ class World:
     def logs(self, name, container="main", **query):
         query = urllib.parse.urlencode({"container": container, **query})
         return self.api.answer("GET", f"{self.path('v1', 'pods', name)}/log?{query}")[2].decode("utf8", "replace")
+
+    def exec(self, name, *command, container="main"):
+        """What a command in a container says; its failure is an error."""
+        path = f"{self.path('v1', 'pods', name)}/exec"
+        channels = self.api.stream(path, container=container, command=command, stdout="true", stderr="true")
+        status = read_value(channels.get(3, b""))
+        said = (channels.get(1, b"") + channels.get(2, b"")).decode("utf8", "replace")
+        check(status and status["status"] == "Success", f"{command} in {name}: {status} {said}")
+        return channels.get(1, b"").decode("utf8", "replace")
 
     def end(self):
         for cleanup in reversed(self.cleanups):

@@ -374,11 +374,15 @@ impl Worker {
         if self.kubelet.config.features.enabled(Feature::ResourceHealthStatus) {
             health::show(&self.kubelet, &desired.pod, &mut fresh);
         }
+        // The node itself goes by what is decided; everybody else is told that the Pod is over once nothing of it runs.
+        self.inbox.status.send_replace(fresh.clone());
+        if running.alive().next().is_some() {
+            status::hold_back(&mut fresh, &self.reported);
+        }
         let begins = |status: &PodStatus| status.phase.as_deref() == Some("Running");
         if begins(&fresh) && !begins(&self.reported) {
             self.kubelet.figures.runs(desired, self.seen);
         }
-        self.inbox.status.send_replace(fresh.clone());
         let mirror = self.inbox.mirror.borrow();
         let mirror = mirror.as_ref().and_then(|mirror| mirror.metadata.uid.as_deref());
         let shown_as = if desired.is_static { mirror } else { Some(desired.uid()) };

@@ -151,35 +151,42 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     }
 }
 
-/// Whoever resizes a Pod changes nothing else: what the Pod and its containers that stay are to have is taken over, all else
-/// stays.
+/// Whoever resizes a Pod changes nothing else: what the Pod and its containers are to have is taken over, all else stays.
+/// Containers that come, go, or stand elsewhere are left as they were sent: validation refuses them.
 fn keep_but_resources(new: &mut Map, old: &Value) {
-    let Some(mut spec) = old.get("spec").cloned() else { return };
-    let whole = new.get("spec").and_then(|spec| spec.get("resources")).cloned();
-    if let Some(spec) = spec.as_object_mut() {
-        match whole {
-            Some(whole) => _ = spec.insert("resources", whole),
-            None => _ = spec.remove("resources"),
-        }
+    const LISTS: [&str; 2] = ["containers", "initContainers"];
+    fn items<'v>(spec: &'v Value, list: &str) -> &'v [Value] {
+        spec.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
-    for (list, stay) in [("containers", true), ("initContainers", false)] {
+    let (Some(mut spec), Some(wanted)) = (old.get("spec").cloned(), new.get("spec")) else { return };
+    if LISTS.iter().any(|list| items(wanted, list).len() != items(&spec, list).len()) {
+        return;
+    }
+    if let Some(spec) = spec.as_object_mut() {
+        take_over(spec, wanted, &["resources"]);
+    }
+    for list in LISTS {
+        let wanted = items(wanted, list);
         let Some(held) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
-        let wanted = new.get("spec").and_then(|spec| spec.get(list)).and_then(Value::as_array);
-        for held in held.iter_mut().filter_map(Value::as_object_mut) {
-            let of_it = |wanted: &&Value| wanted.get("name") == held.get("name");
-            let Some(wanted) = wanted.into_iter().flatten().find(of_it) else { continue };
-            if !stay && held.get("restartPolicy").and_then(Value::as_str) != Some("Always") {
-                continue;
-            }
-            for field in ["resources", "resizePolicy"] {
-                match wanted.get(field).cloned() {
-                    Some(value) => _ = held.insert(field, value),
-                    None => _ = held.remove(field),
-                }
-            }
+        if held.iter().zip(wanted).any(|(held, wanted)| held.get("name") != wanted.get("name")) {
+            *held = wanted.to_vec();
+            continue;
+        }
+        for (held, wanted) in held.iter_mut().filter_map(Value::as_object_mut).zip(wanted) {
+            take_over(held, wanted, &["resources", "resizePolicy"]);
         }
     }
     new.insert("spec", spec);
+}
+
+/// These fields become what is wanted, or go.
+fn take_over(held: &mut Map, wanted: &Value, fields: &[&'static str]) {
+    for field in fields {
+        match wanted.get(*field).cloned() {
+            Some(value) => _ = held.insert(*field, value),
+            None => _ = held.remove(*field),
+        }
+    }
 }
 
 /// The right to write a part of the spec is no right to write labels, owners or finalizers with it.
@@ -287,8 +294,19 @@ mod tests {
         };
         let (old, mut new) = (pod("a", "1"), pod("b", "2"));
         prepare_update(&mut new, &old, Target::Other("resize"));
-        let mut expected = pod("a", "2");
-        expected["spec"]["initContainers"][0]["resources"]["requests"]["cpu"] = "1".into();
-        assert_eq!(new["spec"], expected["spec"]);
+        assert_eq!(new["spec"], pod("a", "2")["spec"]);
+    }
+
+    #[test]
+    fn a_resize_hides_no_change_of_its_containers_from_validation() {
+        let pod = |names: &[&str]| {
+            let list: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": "x"})).collect();
+            json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": list}})
+        };
+        for names in [&["b", "a"][..], &["a", "c"], &["a"], &["a", "b", "c"]] {
+            let (old, mut new) = (pod(&["a", "b"]), pod(names));
+            prepare_update(&mut new, &old, Target::Other("resize"));
+            assert_eq!(new["spec"], pod(names)["spec"]);
+        }
     }
 }

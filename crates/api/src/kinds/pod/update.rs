@@ -270,6 +270,31 @@ pub(crate) fn refuse(new: &Pod, old: &Pod, target: Target, features: Features) -
     vec![FieldError::forbidden(&Path::default(), "pods with pod-level resources cannot be resized")]
 }
 
+/// A resize is of the containers that are there, in their order.
+fn other_containers(new: &PodSpec, old: &PodSpec, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    fn inits(spec: &PodSpec) -> &[Container] {
+        spec.init_containers.as_deref().unwrap_or_default()
+    }
+    let lists = [
+        ("containers", new.containers.as_slice(), old.containers.as_slice()),
+        ("initContainers", inits(new), inits(old)),
+    ];
+    for (list, new, old) in lists {
+        let path = path.child(list);
+        if new.len() != old.len() {
+            errors.push(FieldError::forbidden(&path, &format!("{list} may not be added or removed on resize")));
+            continue;
+        }
+        let renamed = new.iter().zip(old).enumerate().filter(|(_, (new, old))| new.name != old.name);
+        errors.extend(renamed.map(|(index, _)| {
+            let detail = format!("{list} may not be renamed or reordered on resize");
+            FieldError::forbidden(&path.index(index).child("name"), &detail)
+        }));
+    }
+    errors
+}
+
 fn resized(new: &PodSpec, pod: &Pod) -> Errors {
     let Some(old) = &pod.spec else { return Errors::new() };
     for (refused, detail) in [
@@ -285,6 +310,11 @@ fn resized(new: &PodSpec, pod: &Pod) -> Errors {
     if pod::qos_class(new) != pod::qos(pod) {
         let detail = "Pod QOS Class may not change as a result of resizing";
         errors.push(FieldError::invalid(&path, pod::qos_class(new), detail));
+    }
+    let others = other_containers(new, old, &path);
+    if !others.is_empty() {
+        errors.extend(others);
+        return errors;
     }
     let (rest, removed) = resources::resize(new, old);
     errors.extend(removed);
@@ -444,5 +474,28 @@ mod tests {
         less["requests"].as_object_mut().unwrap().remove("cpu");
         let removed = "spec.initContainers[1].resources.requests: Forbidden: resource requests cannot be removed";
         check("s", less, removed);
+    }
+
+    #[test]
+    fn a_resize_is_of_the_containers_that_are_there() {
+        let pod = |names: &str, inits: &str| {
+            let list = |names: &str| {
+                names.split_whitespace().map(|name| json!({"name": name, "image": "x"})).collect::<Vec<_>>()
+            };
+            json::from_value::<Pod>(json!({"spec": {"containers": list(names), "initContainers": list(inits)}}))
+                .unwrap()
+        };
+        let check = |names: &str, inits: &str, expected: &[&str]| {
+            let errors = validate_update(&pod(names, inits), &pod("a b", "i"), Target::Other("resize"));
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{names} {inits}");
+        };
+        check("a b", "i", &[]);
+        let other = |place: &str, list: &str| {
+            format!("spec.{list}[{place}].name: Forbidden: {list} may not be renamed or reordered on resize")
+        };
+        check("b a", "i", &[&other("0", "containers"), &other("1", "containers")]);
+        check("a c", "j", &[&other("1", "containers"), &other("0", "initContainers")]);
+        check("a", "i", &["spec.containers: Forbidden: containers may not be added or removed on resize"]);
+        check("a b", "i j", &["spec.initContainers: Forbidden: initContainers may not be added or removed on resize"]);
     }
 }

@@ -9,6 +9,7 @@ use k8s_openapi::{
 use super::Place;
 use crate::pod::{decide, desired::DesiredPod, memory::Memory, resize, restart, running::RunningPod};
 
+pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 pub const RESIZE_PENDING: &str = "PodResizePending";
 pub const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 
@@ -109,9 +110,9 @@ pub fn conditions(
     };
     let anew = restart::may_ask(desired).then_some(("AllContainersRestarting", anew));
     let evicted = memory.life.failure().filter(|_| memory.life.is_evicted()).map(|failure| {
-        let before = place.before.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget");
+        let before = place.before.conditions.iter().flatten().find(|c| c.type_ == DISRUPTION_TARGET);
         PodCondition {
-            type_: "DisruptionTarget".to_owned(),
+            type_: DISRUPTION_TARGET.to_owned(),
             status: "True".to_owned(),
             reason: Some("TerminationByKubelet".to_owned()),
             message: Some(failure.message.clone()),

@@ -11,7 +11,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-use self::{conditions::conditions, container::of_container};
+use self::{
+    conditions::{DISRUPTION_TARGET, conditions},
+    container::of_container,
+};
 use crate::pod::{decide, desired::DesiredPod, memory::Memory, restart, running::RunningPod};
 
 /// `anew` is whether the Pod is about to begin anew.
@@ -113,12 +116,18 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
     }
 }
 
-/// A Pod that still has something of the node which others may be given once it is over is not over yet.
+/// A Pod that still has something of the node which others may be given once it is over is not over yet: containers that run
+/// (its sidecars end behind the others), or devices. Nor does it tell of a disruption before.
 pub fn hold_back(fresh: &mut PodStatus, reported: &PodStatus) {
-    if fresh.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase) {
-        fresh.phase.clone_from(&reported.phase);
-        fresh.reason.clone_from(&reported.reason);
-        fresh.message.clone_from(&reported.message);
+    if !fresh.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase) {
+        return;
+    }
+    fresh.phase = reported.phase.clone().or_else(|| Some("Running".to_owned()));
+    fresh.reason.clone_from(&reported.reason);
+    fresh.message.clone_from(&reported.message);
+    let told = reported.conditions.iter().flatten().any(|condition| condition.type_ == DISRUPTION_TARGET);
+    if let (false, Some(conditions)) = (told, &mut fresh.conditions) {
+        conditions.retain(|condition| condition.type_ != DISRUPTION_TARGET);
     }
 }
 

@@ -58,6 +58,32 @@ fn phases() {
 }
 
 #[test]
+fn what_still_runs_holds_back_the_end_of_its_pod() {
+    let held = |fresh: &PodStatus, reported: &PodStatus| {
+        let mut fresh = fresh.clone();
+        hold_back(&mut fresh, reported);
+        fresh
+    };
+    let up = of(&desired("Never"), "i:0 s:up m:up n:up", |_| ());
+    // The sidecar outlives the others.
+    let over = of(&desired("Never"), "i:0 s:up m:0 n:0", |_| ());
+    assert_eq!(over.phase.as_deref(), Some("Succeeded"));
+    let shown = held(&over, &up);
+    assert_eq!(shown, PodStatus { phase: up.phase.clone(), ..over.clone() });
+    assert_eq!(held(&over, &PodStatus::default()).phase.as_deref(), Some("Running"));
+    // Why the node ends it is told with its end.
+    let cause = Cause::new("Evicted", "The node was low on resource: memory.");
+    let evicted = of(&desired("Never"), "i:0 s:up m:up n:up", |memory| {
+        memory.life.end_by(End::Evicted { cause, most: 0 });
+    });
+    let disrupted = |status: &PodStatus| status.conditions.iter().flatten().any(|c| c.type_ == "DisruptionTarget");
+    assert!(evicted.phase.as_deref() == Some("Failed") && disrupted(&evicted));
+    let shown = held(&evicted, &up);
+    assert_eq!((shown.phase.as_deref(), shown.reason.as_deref(), disrupted(&shown)), (Some("Running"), None, false));
+    assert!(disrupted(&held(&evicted, &evicted)));
+}
+
+#[test]
 fn a_phase_follows_from_the_rules_and_policies_of_the_containers() {
     let spec = r#"{"restartPolicy": "POLICY",
         "initContainers": [{"name": "i", "restartPolicy": "Never", "restartPolicyRules": [RULE]}],
