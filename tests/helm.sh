@@ -101,12 +101,6 @@ sed -i '/^  resourceVersion:/d; /^  uid:/d' "$WORK/exported.yaml"
 k apply -f "$WORK/exported.yaml" >/dev/null 2>&1
 k replace -f "$WORK/exported.yaml" >/dev/null
 
-step "what has no effect yet says so"
-cat >"$WORK/class.yaml" <<'EOF'
-{apiVersion: storage.k8s.io/v1, kind: VolumeAttributesClass, metadata: {name: fast}, driverName: driver.example, parameters: {speed: high}}
-EOF
-has "Warning: this VolumeAttributesClass is stored, but has no effect yet" k create -f "$WORK/class.yaml"
-
 step "curl -I ends well on HTTP/2"
 for part in certificate key; do
     k config view --raw -o "jsonpath={.users[0].user.client-$part-data}" | base64 -d >"$WORK/client.$part"

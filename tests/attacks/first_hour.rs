@@ -144,26 +144,3 @@ async fn no_form_of_an_address_leads_to_the_machine() {
         }
     }
 }
-
-#[tokio::test]
-async fn what_has_no_effect_says_so() {
-    let server = Server::start().await;
-    let admin = server.admin();
-    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": {"name": "n"},
-        "driverName": "d.example.com", "parameters": {"speed": "high"}});
-    let expected =
-        ["299 - \"this VolumeAttributesClass is stored, but has no effect yet: no volume is changed after it\""];
-    let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
-    let tried = admin.create(&format!("{classes}?dryRun=All"), &class).await.expect(201);
-    assert_eq!(tried.warnings(), expected);
-    assert_eq!(admin.create(classes, &class).await.expect(201).warnings(), expected);
-    let apply = async |name: &str| {
-        let mut class = class.clone();
-        class["metadata"]["name"] = json!(name);
-        admin.patch("apply", &format!("{classes}/{name}?fieldManager=me&force=true"), class.to_string()).await
-    };
-    assert_eq!(apply("k").await.expect(201).warnings(), expected);
-    assert_eq!(apply("k").await.expect(200).warnings(), [""; 0]);
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}});
-    assert_eq!(admin.create(&format!("{DEFAULT}/configmaps"), &map).await.expect(201).warnings(), [""; 0]);
-}

@@ -3,12 +3,11 @@
 //! Upstream counterpart: cmd/kube-controller-manager/names and the descriptors in cmd/kube-controller-manager/app.
 
 /// Upstream's controllers that do not run here, each with its reason.
-const ABSENT: &[(&str, &str)] = &[
-    ("cloud-node-lifecycle-controller", CLOUD),
-    ("node-route-controller", CLOUD),
-    ("selinux-warning-controller", "it is off by default, and the nodes have no SELinux labels to warn of"),
-    ("service-lb-controller", CLOUD),
-];
+const ABSENT: &[(&str, &str)] =
+    &[("cloud-node-lifecycle-controller", CLOUD), ("node-route-controller", CLOUD), ("service-lb-controller", CLOUD)];
+
+/// The controllers that run only where they are named: `*` is not about them.
+const NAMED: &[&str] = &["selinux-warning-controller"];
 
 const CLOUD: &str = "controllers of a cloud run in the cloud's own controller manager";
 
@@ -61,6 +60,11 @@ const ALIASES: &[(&str, &str)] = &[
 /// The name that the controller has today.
 pub fn canonical(name: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name)
+}
+
+/// Whether a controller runs where nobody has said anything of it.
+pub fn runs_by_default(name: &str) -> bool {
+    !NAMED.contains(&name)
 }
 
 /// Why a controller of upstream's does not run here; `None` for one that does.

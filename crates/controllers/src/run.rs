@@ -42,7 +42,7 @@ use crate::{
     storage::{
         attach_detach::AttachDetach, attributes_class_protection::AttributesClassProtection, binder,
         claim_protection::ClaimProtection, ephemeral::EphemeralVolumes, expansion::Expansion, local,
-        volume_protection::VolumeProtection,
+        selinux_warning::SelinuxWarnings, volume_protection::VolumeProtection,
     },
     storage_migration::StorageMigrations,
     workloads::{
@@ -112,7 +112,7 @@ impl Options {
             Some(off) => (off == name).then_some(false),
             None => (word == name).then_some(true),
         });
-        explicit.unwrap_or_else(|| self.enabled.iter().any(|word| word == "*"))
+        explicit.unwrap_or_else(|| names::runs_by_default(name) && self.enabled.iter().any(|word| word == "*"))
     }
 }
 
@@ -182,6 +182,7 @@ const COMPONENTS: &[(&str, &str)] = &[
     (binder::NAME, "persistentvolume-controller"),
     (EphemeralVolumes::NAME, "ephemeral_volume"),
     (Expansion::NAME, "volume_expand"),
+    (SelinuxWarnings::NAME, "selinux_warning"),
     (local::NAME, api::rules::local_volume::PROVISIONER),
     (devices::NAME, "resource_claim"),
     (garbage::NAME, garbage::NAME),
@@ -274,6 +275,8 @@ const ALL: &[Entry] = &[
     entry::<ClaimProtection>("pvc-protection-controller", |s, _| start(ClaimProtection, s)),
     entry::<VolumeProtection>("pv-protection-controller", |s, _| start(VolumeProtection, s)),
     Entry { name: local::NAME, account: local::ACCOUNT, start: |s, _| Box::pin(local::run(s)), gate: None },
+    entry::<SelinuxWarnings>("selinux-warning-controller", |s, o| start(SelinuxWarnings::new(&o.features), s))
+        .behind(Feature::SELinuxChangePolicy, ("storage.k8s.io", "v1", "csidrivers")),
     entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),
     Entry {
         name: devices::NAME,
@@ -359,6 +362,9 @@ mod tests {
         check("-a,*", "a", false);
         check("a", "a", true);
         check("a", "b", false);
+        check("*", SelinuxWarnings::NAME, false);
+        check("*,selinux-warning-controller", SelinuxWarnings::NAME, true);
+        check("-selinux-warning-controller,*,selinux-warning-controller", SelinuxWarnings::NAME, false);
     }
 
     #[test]

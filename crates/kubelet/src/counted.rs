@@ -4,8 +4,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use clock::{Instant, Timestamp};
-use meter::{Metric, Metrics, USUAL};
+use meter::{Metric, Metrics, STORAGE, USUAL};
 use parking_lot::Mutex;
+use runtime::grpc::{self, Code};
 
 use crate::pod::desired::DesiredPod;
 
@@ -31,7 +32,6 @@ const CALLS: &[f64] = &[
     298.023_223_876_953_1,
     745.058_059_692_382_8,
 ];
-const STORAGE: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
 static NODE_NAME: Metric = Metric::gauge("kubelet_node_name", "[ALPHA] The node's name. The count is always 1.");
 static PROVIDER: Metric = Metric::gauge(
@@ -125,6 +125,11 @@ static SHUTDOWN_ENDED: Metric = Metric::gauge(
     "kubelet_graceful_shutdown_end_time_seconds",
     "[ALPHA] Last graceful shutdown end time since unix epoch in seconds",
 );
+static DRIVER_TOOK: Metric = Metric::histogram(
+    "csi_operations_seconds",
+    "[ALPHA] Container Storage Interface operation duration with gRPC error code status total",
+    STORAGE,
+);
 static STORAGE_TOOK: Metric =
     Metric::histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", STORAGE);
 
@@ -141,7 +146,7 @@ pub struct Moment {
     /// Pods of the API server, and static ones: that are wanted, and those of them that are not over.
     pub pods: [(usize, usize); 2],
     /// Volumes by the names of their plugins and by whether they are wanted or mounted.
-    pub volumes: BTreeMap<(&'static str, &'static str), usize>,
+    pub volumes: BTreeMap<(String, &'static str), usize>,
 }
 
 /// See the module.
@@ -241,13 +246,18 @@ impl Figures {
         }
     }
 
-    /// A volume was mounted, refreshed or unmounted.
+    /// A volume was mounted, refreshed or unmounted. `plugin` is upstream's name of its plugin.
     pub fn storage(&self, plugin: &str, operation: &'static str, succeeded: bool, took: Duration) {
         let status = if succeeded { "success" } else { "fail-unknown" };
-        let plugin = format!("kubernetes.io/{plugin}");
-        let of =
-            [("migrated", "false"), ("operation_name", operation), ("status", status), ("volume_plugin", &*plugin)];
+        let of = [("migrated", "false"), ("operation_name", operation), ("status", status), ("volume_plugin", plugin)];
         self.metrics.observe(&STORAGE_TOOK, &of, took.as_secs_f64());
+    }
+
+    /// A CSI driver has answered a call, or not.
+    pub fn called_driver(&self, driver: &str, method: &'static str, code: Code, took: Duration) {
+        let code = grpc::code_name(code);
+        let of = [("driver_name", driver), ("grpc_status_code", code), ("method_name", method), ("migrated", "false")];
+        self.metrics.observe(&DRIVER_TOOK, &of, took.as_secs_f64());
     }
 
     /// Takes in the counts of this moment.
@@ -265,7 +275,7 @@ impl Figures {
         }
         self.metrics.forget(&VOLUMES, &[]);
         for ((plugin, state), count) in &moment.volumes {
-            set(&VOLUMES, &[("plugin_name", &format!("kubernetes.io/{plugin}")), ("state", state)], *count);
+            set(&VOLUMES, &[("plugin_name", plugin), ("state", state)], *count);
         }
     }
 
@@ -294,7 +304,8 @@ mod tests {
         );
         figures.pulled("u", Duration::from_secs(4));
         figures.runs(&desired, begun);
-        figures.storage("empty-dir", "volume_mount", true, Duration::from_millis(200));
+        figures.called_driver("d.io", "/csi.v1.Node/NodePublishVolume", Code::Cancelled, Duration::from_secs(3));
+        figures.storage("kubernetes.io/empty-dir", "volume_mount", true, Duration::from_millis(200));
         figures.started_container("container", Some("RunContainerError"));
         figures.shut_down(Some(Timestamp::from_second(1_700_000_000).unwrap()), None);
         let moment = Moment {
@@ -303,7 +314,7 @@ mod tests {
             running_pods: 3,
             containers: [("running", 5)].into(),
             pods: [(4, 2), (1, 1)],
-            volumes: [(("secret", "desired_state_of_world"), 2)].into(),
+            volumes: [(("kubernetes.io/secret".to_owned(), "desired_state_of_world"), 2)].into(),
         };
         figures.now(&moment);
         let text = figures.render();
@@ -324,6 +335,8 @@ mod tests {
             "kubelet_pod_start_total_duration_seconds_bucket{le=\"6\"} 0",
             "kubelet_pod_start_duration_seconds_bucket{le=\"0.5\"} 1",
             "kubelet_started_containers_errors_total{code=\"RunContainerError\",container_type=\"container\"} 1",
+            "csi_operations_seconds_bucket{driver_name=\"d.io\",grpc_status_code=\"Canceled\",\
+             method_name=\"/csi.v1.Node/NodePublishVolume\",migrated=\"false\",le=\"5\"} 1",
             "storage_operation_duration_seconds_bucket{migrated=\"false\",operation_name=\"volume_mount\",status=\"success\",\
              volume_plugin=\"kubernetes.io/empty-dir\",le=\"0.25\"} 1",
         ] {

@@ -197,7 +197,8 @@ impl Kubelet {
         let (client, mounter) = (config.client.clone(), host.mounter.clone());
         let told = events.clone();
         let tell = Box::new(move |object: &_, kind, reason: &str, text: &str| told.about(object, kind, reason, text));
-        let told = (config.features.enabled(Feature::MutableCSINodeAllocatableCount), tell as _);
+        let limits_change = config.features.enabled(Feature::MutableCSINodeAllocatableCount);
+        let told = (limits_change, tell as _, figures.clone());
         let csi = Arc::new(Csi::new(client, &config.node_name, &config.root_dir, node.clone(), mounter, told));
         let drivers = Drivers::new(
             config.client.clone(),
@@ -208,6 +209,7 @@ impl Kubelet {
         let logs = LogFolders::open(&config.root_dir, &config.log_dir, config.shared_logs.as_ref())
             .map_err(|source| Error::Folder { path: config.log_folder().display().to_string(), source })?;
         let affinity = Affinity::new(&config, &host.machine, &host.sys).map_err(Error::Machine)?;
+        let host = Host { cgroups: host.cgroups.clone().with_cfs(config.settings.cfs), ..host };
         let sources = Arc::new(ApiSources::new(config.client.clone().patient(PATIENCE), certificates, config.features));
         Ok(Arc::new(Kubelet {
             host,
@@ -292,6 +294,7 @@ impl Kubelet {
             kills_one: settings.kills_one.unwrap_or(!unified),
             counts_swap,
             swap: (settings.limited_swap && unified && counts_swap).then_some(self.host.machine.swap),
+            cfs: settings.cfs,
             throttling: self.keeps_memory().then_some(settings.memory_throttling),
         }
     }
@@ -301,7 +304,7 @@ impl Kubelet {
         let spec = desired.spec();
         let requested = || api::rules::pod::requests(spec).get("memory").map_or(0, |q| q.value());
         let kept = self.keeps_memory().then(requested).filter(|bytes| *bytes > 0);
-        let of_spec = resources::of_pod(spec);
+        let of_spec = resources::of_pod(spec, self.config.settings.cfs);
         // A quota for the Pod would bound the container that has processors of its own.
         let quota = of_spec.quota.filter(|_| !self.affinity.frees_quota_of_pod(desired.uid()));
         PodLimits { kept, quota, pids: self.config.settings.pod_pids, ..of_spec }

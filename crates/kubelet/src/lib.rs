@@ -122,6 +122,10 @@ fn begin(kubelet: &Kubelet) -> Result<(), Error> {
     let (settings, host, events) = (&kubelet.config.settings, &kubelet.host, &kubelet.events);
     fit::check(settings, &host.machine, host.cgroups.is_unified()).map_err(Error::Machine)?;
     periods::of(&settings.shutdown, &kubelet.config.features).map_err(Error::Machine)?;
+    settings.cfs.check(&kubelet.config.features).map_err(Error::Machine)?;
+    if settings.log_query && !kubelet.config.features.enabled(Feature::NodeLogQuery) {
+        return Err(Error::Machine("enableSystemLogQuery: it needs the feature gate NodeLogQuery".to_owned()));
+    }
     if host.machine.swap > 0 && !fit::keeps_out_of_swap(&host.machine.kernel) {
         let text = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be \
             swapped to disk and should no longer be considered secure.";

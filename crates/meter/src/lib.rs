@@ -75,6 +75,9 @@ pub const REQUESTS: &[f64] = &[
     45.0, 60.0,
 ];
 
+/// The bounds of operations on volumes, in seconds.
+pub const STORAGE: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
+
 /// The numbers of one metric under certain labels.
 #[derive(Debug)]
 pub struct Series {

@@ -53,9 +53,32 @@ pub async fn hold(socket: &Path, connected: impl FnOnce()) -> io::Result<()> {
     connection.await.map_err(io::Error::other)
 }
 
+/// A status code in the words of gRPC for Go.
+pub fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}
+
 /// A failed call in the words of gRPC for Go, as they stand in events and statuses.
 pub fn words(status: &Status) -> String {
-    format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
+    format!("rpc error: code = {} desc = {}", code_name(status.code()), status.message())
 }
 
 pub(crate) async fn ready(channel: &Channel) -> Result<tonic::client::Grpc<Channel>, Status> {

@@ -289,11 +289,8 @@ mod tests {
             assert_eq!(Features::set(&settings).expect(text).warnings(&settings), expected, "{text}");
         };
         check("", &[]);
-        check(
-            "CustomCPUCFSQuotaPeriod=true",
-            &["feature gates that change nothing here: CustomCPUCFSQuotaPeriod=true"],
-        );
-        check("CustomCPUCFSQuotaPeriod=false,WatchList=true", &[]);
+        check("CSIVolumeHealth=true", &["feature gates that change nothing here: CSIVolumeHealth=true"]);
+        check("CSIVolumeHealth=false,WatchList=true", &[]);
         check("WinDSR=true", &["Setting GA feature gate WinDSR=true. It will be removed in a future release."]);
         check("KMSv1=false", &["Setting deprecated feature gate KMSv1=false. It will be removed in a future release."]);
     }

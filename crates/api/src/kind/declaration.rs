@@ -132,9 +132,6 @@ pub struct Kind<T: 'static> {
     /// The folder under `/registry/`, when that is not the plural.
     pub storage_prefix: Option<&'static str>,
     pub name: NameRule,
-    /// Why objects of the kind change nothing, as long as that is so: part of a sentence that clients read when they
-    /// create one. The field goes with the feature; the README names every kind that has it.
-    pub without_effect: Option<&'static str>,
     /// The warning that everybody gets who asks for the kind.
     pub deprecated: Option<&'static str>,
     pub generation: Generation,
@@ -206,7 +203,6 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         storage: None,
         storage_prefix: None,
         name: NameRule::Subdomain,
-        without_effect: None,
         generation: Generation::None,
         fit: None,
         default: None,

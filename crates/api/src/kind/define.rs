@@ -74,7 +74,6 @@ where
             create_on_update: self.create_on_update,
             unconditional_update: self.unconditional_update,
             deprecated: self.deprecated.map(str::to_owned),
-            without_effect: self.without_effect,
             stamped: self.stamped,
             lifetime_seconds: self.lifetime_seconds,
             spec_finalizers: self.spec_finalizers,

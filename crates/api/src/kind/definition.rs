@@ -30,8 +30,6 @@ pub struct Definition {
     pub status: bool,
     pub create_on_update: bool,
     pub unconditional_update: bool,
-    /// Why objects of the kind change nothing, as long as that is so.
-    pub without_effect: Option<&'static str>,
     /// Times that the server sets where a client has not said them.
     pub stamped: &'static [&'static str],
     /// The store deletes each object by itself when it has this age.
@@ -87,7 +85,6 @@ impl Definition {
             status: false,
             create_on_update: false,
             unconditional_update: false,
-            without_effect: None,
             stamped: &[],
             lifetime_seconds: None,
             spec_finalizers: false,

@@ -285,19 +285,4 @@ mod tests {
         assert_eq!(stays, whole.chain(parts).collect());
         assert!(kinds.len() > 30, "{} kinds have a status", kinds.len());
     }
-
-    /// The README tells users about these kinds before they meet the warning.
-    #[test]
-    fn the_readme_names_what_has_no_effect() {
-        let readme = include_str!("../../../../README.md");
-        let section =
-            readme.split("\n## ").find(|part| part.starts_with("What does not work yet\n")).expect("a section");
-        let entry = section.split("\n- ").find(|entry| entry.starts_with("Stored without effect")).expect("an entry");
-        let list = entry.split_once(':').expect("a list behind a colon").1;
-        let named: BTreeSet<String> =
-            list.split([',', ' ', '\n', '.']).filter(|word| !word.is_empty()).map(str::to_owned).collect();
-        let declared: BTreeSet<String> =
-            super::built_in().all().iter().filter(|d| d.without_effect.is_some()).map(|d| d.kind.clone()).collect();
-        assert_eq!(named, declared);
-    }
 }

@@ -62,6 +62,28 @@ pub fn volume_of(claim: &PersistentVolumeClaim) -> &str {
     claim.spec.as_ref().and_then(|s| s.volume_name.as_deref()).unwrap_or("")
 }
 
+/// Upstream's name of the plugin of a driver's volumes, in metrics.
+pub fn driver_plugin(driver: &str) -> String {
+    format!("kubernetes.io/csi:{driver}")
+}
+
+/// Upstream's name of a volume's plugin, in metrics. `N/A` where nobody knows one.
+pub fn plugin_of(volume: &PersistentVolume) -> String {
+    let Some(spec) = &volume.spec else { return "N/A".to_owned() };
+    if let Some(source) = &spec.csi {
+        return driver_plugin(&source.driver);
+    }
+    let name = match () {
+        () if spec.local.is_some() => "kubernetes.io/local-volume",
+        () if spec.host_path.is_some() => "kubernetes.io/host-path",
+        () if spec.nfs.is_some() => "kubernetes.io/nfs",
+        () if spec.iscsi.is_some() => "kubernetes.io/iscsi",
+        () if spec.fc.is_some() => "kubernetes.io/fc",
+        () => "N/A",
+    };
+    name.to_owned()
+}
+
 pub fn is_bind_completed(claim: &PersistentVolumeClaim) -> bool {
     annotation(&claim.metadata, BIND_COMPLETED).is_some()
 }

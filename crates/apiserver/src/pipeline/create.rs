@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     admission::attributes::{Attributes, Operation},
-    auth::User,
     http::body::Response,
     http::options::WriteOptions,
     storage::{
@@ -204,13 +203,6 @@ impl Request {
         Ok(())
     }
 
-    /// Tells clients what they would otherwise find out by waiting. Callers in this process know what they do.
-    fn about_effect(&self) -> Option<String> {
-        let inside = self.call.extensions.get::<Arc<User>>().is_some();
-        let why = self.definition.without_effect.filter(|_| !inside)?;
-        Some(format!("this {} is stored, but has no effect yet: {why}", self.definition.kind))
-    }
-
     /// Creates an object that has its name, after mutating admission.
     async fn create_named(
         &self,
@@ -249,7 +241,6 @@ impl Request {
         let object = attributes.object.take().unwrap_or_default();
         let mut told = std::mem::take(&mut attributes.warnings);
         told.extend(about);
-        told.extend(self.about_effect());
         let mut written = |outcome| {
             let mut warnings = std::mem::take(warnings);
             warnings.append(&mut told);

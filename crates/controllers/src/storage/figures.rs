@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use api::rules::volume::{class_of_claim, class_of_volume};
+use api::rules::volume::{class_of_claim, class_of_volume, plugin_of};
 use client::{Cache, Caches};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use meter::{Metric, labels, told};
@@ -71,7 +71,7 @@ fn page(volumes: &[Arc<PersistentVolume>], claims: &[Arc<PersistentVolumeClaim>]
     .concat()
 }
 
-fn counted(series: impl Iterator<Item = String>) -> BTreeMap<String, f64> {
+pub(super) fn counted(series: impl Iterator<Item = String>) -> BTreeMap<String, f64> {
     let mut counts = BTreeMap::new();
     for labels in series {
         *counts.entry(labels).or_default() += 1.0;
@@ -80,18 +80,8 @@ fn counted(series: impl Iterator<Item = String>) -> BTreeMap<String, f64> {
 }
 
 fn sort(volume: &PersistentVolume) -> String {
-    let spec = volume.spec.clone().unwrap_or_default();
-    let plugin = match () {
-        () if spec.csi.is_some() => format!("kubernetes.io/csi:{}", spec.csi.unwrap_or_default().driver),
-        () if spec.local.is_some() => "kubernetes.io/local-volume".to_owned(),
-        () if spec.host_path.is_some() => "kubernetes.io/host-path".to_owned(),
-        () if spec.nfs.is_some() => "kubernetes.io/nfs".to_owned(),
-        () if spec.iscsi.is_some() => "kubernetes.io/iscsi".to_owned(),
-        () if spec.fc.is_some() => "kubernetes.io/fc".to_owned(),
-        () => "N/A".to_owned(),
-    };
-    let mode = spec.volume_mode.as_deref().unwrap_or("Filesystem");
-    labels(&[("plugin_name", &plugin), ("volume_mode", mode)])
+    let mode = volume.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()).unwrap_or("Filesystem");
+    labels(&[("plugin_name", &plugin_of(volume)), ("volume_mode", mode)])
 }
 
 fn place(claim: &PersistentVolumeClaim) -> String {

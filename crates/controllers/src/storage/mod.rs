@@ -8,10 +8,13 @@ pub mod ephemeral;
 pub mod expansion;
 mod figures;
 pub mod local;
+pub mod selinux_warning;
 pub mod volume_protection;
 
 /// The metrics of volumes and claims, as lines of a page.
-pub use figures::render as metrics;
+pub fn metrics() -> String {
+    figures::render() + &binder::metrics() + &attach_detach::figures::render() + &selinux_warning::figures::render()
+}
 
 use client::Kind;
 use controller::{Plan, Write};

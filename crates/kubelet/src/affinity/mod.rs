@@ -17,8 +17,8 @@ mod merge;
 mod options;
 pub mod reconcile;
 pub mod requests;
-mod sysfs;
-mod topology;
+pub mod sysfs;
+pub mod topology;
 
 /// A machine for tests of whole kubelets.
 #[cfg(test)]

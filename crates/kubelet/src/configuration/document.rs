@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn what_is_said_in_vain_is_told_and_what_is_so_anyway_is_not() {
         let said = |value: Value| read(value).unwrap().warnings().to_vec();
-        let usual = json!({"syncFrequency": "60s", "rotateCertificates": true, "cpuCFSQuotaPeriod": "0.1s", "kubeAPIQPS": null,
+        let usual = json!({"syncFrequency": "60s", "rotateCertificates": true, "volumeStatsAggPeriod": "60s", "kubeAPIQPS": null,
             "cgroupDriver": "cgroupfs", "tlsMinVersion": "VersionTLS12", "authorization": {"mode": "Webhook"}});
         assert_eq!(said(usual), Vec::<String>::new());
         let other = json!({"kubeAPIQPS": 7, "authorization": {"webhook": {"cacheAuthorizedTTL": "5m"}}});

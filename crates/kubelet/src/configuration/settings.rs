@@ -13,7 +13,7 @@ use super::{
     shutdown::{self, Shutdown},
     time::duration,
 };
-use crate::users::range::UNIT;
+use crate::{pod::spec::quota::Cfs, users::range::UNIT};
 
 /// When logs of containers are moved away.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,6 +95,8 @@ pub struct Settings {
     pub oom_score: i32,
     /// Processes of one Pod; as many as the machine has when `None`.
     pub pod_pids: Option<i64>,
+    /// How limits of processors are kept.
+    pub cfs: Cfs,
     pub limited_swap: bool,
     pub memory_throttling: f64,
     pub kills_one: Option<bool>,
@@ -110,6 +112,8 @@ pub struct Settings {
     /// Whether the verbosity of the log can be set at `/debug/flags/v`.
     pub debug_flags: bool,
     pub system_logs: bool,
+    /// Services of the machine may be asked for there.
+    pub log_query: bool,
     /// The calls that containers may make are bounded by the engine's profile where they ask for nothing else.
     pub seccomp_default: bool,
     pub registers: bool,
@@ -146,6 +150,7 @@ impl Default for Settings {
             healthz: (std::net::Ipv4Addr::LOCALHOST.into(), 10248),
             oom_score: -999,
             pod_pids: None,
+            cfs: Cfs::default(),
             limited_swap: false,
             memory_throttling: 0.9,
             kills_one: None,
@@ -158,6 +163,7 @@ impl Default for Settings {
             profiling: true,
             debug_flags: true,
             system_logs: true,
+            log_query: false,
             seccomp_default: false,
             registers: true,
             taints: Vec::new(),
@@ -358,6 +364,12 @@ impl Settings {
             if ids.is_multiple_of(UNIT) { Ok(ids) } else { Err(format!("it must be a multiple of {UNIT}, not {ids}")) }
         })?;
         fields.set("podsPerCore", &mut self.pods_per_core, |v| number(0..=10_000)(v).map(|n| n as u32))?;
+        fields.set("cpuCFSQuota", &mut self.cfs.enforced, yes)?;
+        fields.set("cpuCFSQuotaPeriod", &mut self.cfs.period, |value| {
+            let period = time(value)?;
+            let fits = (Duration::from_millis(1)..=Duration::from_secs(1)).contains(&period);
+            if fits { Ok(period.as_micros() as i64) } else { Err("it must be from 1ms to 1s".to_owned()) }
+        })?;
         fields.set("memoryThrottlingFactor", &mut self.memory_throttling, |value| {
             let factor = value.as_f64().filter(|factor| *factor > 0.0 && *factor <= 1.0);
             factor.ok_or_else(|| "it must be more than 0 and 1 at the most".to_owned())
@@ -418,6 +430,10 @@ impl Settings {
         fields.set("enableProfilingHandler", &mut self.profiling, yes)?;
         fields.set("enableDebugFlagsHandler", &mut self.debug_flags, yes)?;
         fields.set("enableSystemLogHandler", &mut self.system_logs, yes)?;
+        fields.set("enableSystemLogQuery", &mut self.log_query, yes)?;
+        if self.log_query && !self.system_logs {
+            return Err("enableSystemLogQuery: it needs enableSystemLogHandler".to_owned());
+        }
         fields.set("seccompDefault", &mut self.seccomp_default, yes)?;
         fields.set("registerNode", &mut self.registers, yes)?;
         fields.set("providerID", &mut self.provider_id, |v| text(v).map(str::to_owned))?;
@@ -532,6 +548,7 @@ mod tests {
             "containerLogMaxSize": "256Ki", "containerLogMaxFiles": 3, "podPidsLimit": 100, "nodeStatusUpdateFrequency": "20s",
             "podLogsDir": "/logs/of/pods", "memorySwap": {"swapBehavior": "LimitedSwap"}, "kubeReserved": {"cpu": "100m", "pid": "1000"},
             "enforceNodeAllocatable": ["pods", "kube-reserved-compressible"], "kubeReservedCgroup": "/kube",
+            "cpuCFSQuota": false, "cpuCFSQuotaPeriod": "20ms", "enableSystemLogQuery": true,
             "registerWithTaints": [{"key": "a", "effect": "NoSchedule"}], "staticPodURL": "https://x.example/pods",
             "staticPodURLHeader": {"X-A": ["b", "c"]}, "nodeStatusMaxImages": -1, "healthzPort": 0,
             "tracing": {"samplingRatePerMillion": 100},
@@ -544,6 +561,7 @@ mod tests {
         assert_eq!((set.logs.max_bytes, set.logs.max_files, set.pod_pids), (256 << 10, 3, Some(100)));
         assert_eq!(set.pod_logs.as_deref(), Some(std::path::Path::new("/logs/of/pods")));
         assert_eq!((set.status_report, set.limited_swap, set.status_images), (Duration::from_secs(20), true, None));
+        assert_eq!((set.cfs, set.log_query), (Cfs { enforced: false, period: 20_000 }, true));
         assert_eq!(set.reserved.kube["cpu"].milli_value(), 100);
         assert_eq!(set.tracing.as_ref().map(|tracing| tracing.per_million), Some(100));
         let pulls = &set.pulls;
@@ -602,6 +620,12 @@ mod tests {
                 json!({"tracing": {"endpoint": "https://c:1"}}),
                 "tracing: endpoint: Invalid value: \"https://c:1\": unsupported",
             ),
+            (
+                json!({"enableSystemLogQuery": true, "enableSystemLogHandler": false}),
+                "enableSystemLogQuery: it needs enableSystemLogHandler",
+            ),
+            (json!({"cpuCFSQuotaPeriod": "0.9ms"}), "cpuCFSQuotaPeriod: it must be from 1ms to 1s"),
+            (json!({"cpuCFSQuotaPeriod": "1.1s"}), "cpuCFSQuotaPeriod: it must be from 1ms to 1s"),
             (json!({"registryPullQPS": -1}), "registryPullQPS: it must be a number from 0 to 2147483647, not -1"),
             (json!({"containerLogMaxSize": "0"}), "containerLogMaxSize: it must be more than nothing"),
             (json!({"podLogsDir": "./test"}), "podLogsDir: pod logs path \"./test\" must be absolute path"),

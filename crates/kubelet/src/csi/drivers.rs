@@ -8,11 +8,15 @@ use std::{
     time::Duration,
 };
 
+use clock::Instant;
 use parking_lot::Mutex;
 use runtime::grpc::{self, Channel, Code, Status};
 use tokio::sync::Notify;
 
-use crate::csi::messages::{Ability, Capabilities, Empty, GET_CAPABILITIES};
+use crate::{
+    counted::Figures,
+    csi::messages::{Ability, Capabilities, Empty, GET_CAPABILITIES},
+};
 
 /// How long a driver may take for a call.
 pub const CALL: Duration = Duration::from_secs(120);
@@ -55,11 +59,12 @@ pub struct Driver {
     pub socket: PathBuf,
     pub version: Version,
     channel: Channel,
+    figures: Arc<Figures>,
 }
 
 impl Driver {
-    pub fn new(name: &str, socket: &Path, version: Version) -> Driver {
-        Driver { name: name.to_owned(), socket: socket.to_owned(), version, channel: grpc::channel(socket) }
+    pub fn new(name: &str, socket: &Path, version: Version, figures: Arc<Figures>) -> Driver {
+        Driver { name: name.to_owned(), socket: socket.to_owned(), version, channel: grpc::channel(socket), figures }
     }
 
     pub async fn call<Q, A>(&self, path: &'static str, question: Q) -> Result<A, Status>
@@ -67,7 +72,10 @@ impl Driver {
         Q: prost::Message + 'static,
         A: prost::Message + Default + 'static,
     {
+        let begun = Instant::now();
         let answer = grpc::unary(&self.channel, path, question, CALL).await;
+        let code = answer.as_ref().map_or_else(Status::code, |_| Code::Ok);
+        self.figures.called_driver(&self.name, path, code, begun.elapsed());
         if let Err(status) = &answer {
             tracing::warn!(driver = self.name, call = path, error = grpc::words(status), "a call to a driver failed");
         }

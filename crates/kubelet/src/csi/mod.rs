@@ -28,9 +28,9 @@ use std::{
     time::Duration,
 };
 
-use api::rules::quantity::Quantity;
+use api::rules::{quantity::Quantity, volume::driver_plugin};
 use client::{Api, Cache, Client, EventKind, events::reference};
-use clock::Timestamp;
+use clock::{Instant, Timestamp};
 use k8s_openapi::api::{
     core::v1::{Node, ObjectReference},
     storage::v1::CSIDriver,
@@ -48,7 +48,10 @@ use self::{
     usage::{Turns, Usage, Wish},
     volume::Settings,
 };
-use crate::volumes::{error::VolumeError, folder::PodFolder, mounter::Mounter};
+use crate::{
+    counted::Figures,
+    volumes::{error::VolumeError, folder::PodFolder, mounter::Mounter},
+};
 
 /// The pause after which a driver publishes its volumes again, if it wants that.
 const REPUBLISH: Duration = Duration::from_secs(60);
@@ -80,6 +83,7 @@ pub struct Csi {
     /// How many volumes the node takes of a driver may change while it runs.
     limits_change: bool,
     tell: Tell,
+    figures: Arc<Figures>,
 }
 
 impl Csi {
@@ -90,7 +94,7 @@ impl Csi {
         kubelet_root: &Path,
         node: Arc<Cache<Node>>,
         mounter: Arc<dyn Mounter>,
-        (limits_change, tell): (bool, Tell),
+        (limits_change, tell, figures): (bool, Tell, Arc<Figures>),
     ) -> Csi {
         let places = Places::new(kubelet_root);
         let records = places.all_staged().into_iter().chain(places.of_pods());
@@ -110,6 +114,7 @@ impl Csi {
             refused: Mutex::default(),
             limits_change,
             tell,
+            figures,
             node_name: node_name.to_owned(),
             client,
         }
@@ -118,6 +123,17 @@ impl Csi {
     /// The attached volumes that are in use, as the node's status names them.
     pub fn in_use(&self) -> watch::Receiver<BTreeSet<String>> {
         self.attachments.in_use()
+    }
+
+    /// Whether a driver of that name has registered.
+    pub fn knows(&self, driver: &str) -> bool {
+        self.drivers.find(driver).is_some()
+    }
+
+    /// Counts an operation on a volume of a driver. One that is not here has no name of its own: authors of Pods can name any.
+    fn count(&self, driver: &str, operation: &'static str, succeeded: bool, begun: Instant) {
+        let plugin = if self.knows(driver) { driver_plugin(driver) } else { "kubernetes.io/csi".to_owned() };
+        self.figures.storage(&plugin, operation, succeeded, begun.elapsed());
     }
 
     /// Brings a volume into a Pod. Where it is.

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clock::Timestamp;
+use clock::{Instant, Timestamp};
 use json::json;
 use runtime::grpc;
 
@@ -144,19 +144,25 @@ impl Csi {
         if all.is_empty() {
             return Ok(());
         }
-        let each = all.into_iter().map(|(folder, record)| self.unpublish(pod, folder, record));
+        // What is mounted where there is no record was not asked for by this kubelet: it goes with the Pod's folder.
+        let each = all.into_iter().filter_map(|(folder, record)| Some(self.unpublish(pod, folder, record?)));
         let outcomes = futures::future::join_all(each).await;
         self.unpublished.notify_one();
         self.forget_pod(pod);
         outcomes.into_iter().collect()
     }
 
-    async fn unpublish(&self, pod: &PodFolder, folder: PathBuf, record: Option<Record>) -> Result<(), VolumeError> {
-        let Some(record) = record else {
-            // Whatever is mounted there was not asked for by this kubelet: it goes with the Pod's folder.
-            return Ok(());
-        };
+    async fn unpublish(&self, pod: &PodFolder, folder: PathBuf, record: Record) -> Result<(), VolumeError> {
         let _turn = self.turns.take(&record).await;
+        let begun = Instant::now();
+        let operation = if record.is_block() { "unmap_volume" } else { "volume_unmount" };
+        let driver = record.driver.clone();
+        let gone = self.try_unpublish(pod, folder, record).await;
+        self.count(&driver, operation, gone.is_ok(), begun);
+        gone
+    }
+
+    async fn try_unpublish(&self, pod: &PodFolder, folder: PathBuf, record: Record) -> Result<(), VolumeError> {
         let place = self.places.published(pod, &record);
         let failed =
             |why: String| VolumeError::Step { step: "UnmountVolume.TearDown", volume: record.name.clone(), why };

@@ -71,7 +71,8 @@ impl CsiPlugins {
             return Err("this node has as many CSI drivers as it takes".to_owned());
         }
         // It answers already while it is being installed: Pods that wait for it need not wait for the API server too.
-        csi.drivers.put(Driver::new(name, &plugin.endpoint, self.version("RegisterPlugin", plugin)?));
+        let version = self.version("RegisterPlugin", plugin)?;
+        csi.drivers.put(Driver::new(name, &plugin.endpoint, version, csi.figures.clone()));
         let driver = csi.drivers.get(name)?;
         let installed = async {
             let info: NodeInfo = driver.call(GET_INFO, Empty {}).await.map_err(|status| grpc::words(&status))?;

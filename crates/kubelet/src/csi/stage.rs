@@ -127,6 +127,15 @@ impl Csi {
         if self.wanted().await.iter().any(|wanted| wanted.uses(&held)) {
             return Ok(());
         }
+        let begun = Instant::now();
+        let operation = if held.is_block() { "unmap_device" } else { "unmount_device" };
+        let driver = held.driver.clone();
+        let gone = self.try_unstage(held, place).await;
+        self.count(&driver, operation, gone.is_ok(), begun);
+        gone
+    }
+
+    async fn try_unstage(&self, held: Record, place: Place) -> Result<(), String> {
         if held.progress != Progress::Nothing {
             let driver = self.drivers.get(&held.driver)?;
             let abilities = driver.abilities().await.map_err(|status| grpc::words(&status))?;

@@ -8,7 +8,7 @@ use std::{
 
 use api::rules::pod;
 
-use crate::pod::spec::resources::PodLimits;
+use crate::pod::spec::{quota::Cfs, resources::PodLimits};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -57,13 +57,20 @@ pub struct Cgroups {
     mount: PathBuf,
     version: Version,
     root: String,
+    cfs: Cfs,
 }
 
 impl Cgroups {
     /// `mount` is `/sys/fs/cgroup`, or a fake tree in a test; `root` is the cgroup that `kubepods` is made in.
     pub fn new(mount: &Path, root: &str) -> Self {
         let version = if mount.join("cgroup.controllers").exists() { Version::V2 } else { Version::V1 };
-        Cgroups { mount: mount.to_owned(), version, root: format!("/{}", root.trim_matches('/')) }
+        Cgroups { mount: mount.to_owned(), version, root: format!("/{}", root.trim_matches('/')), cfs: Cfs::default() }
+    }
+
+    /// The same tree, with limits of processors that are kept in another way.
+    #[must_use]
+    pub fn with_cfs(self, cfs: Cfs) -> Self {
+        Cgroups { cfs, ..self }
     }
 
     /// The cgroup of all Pods of a class, as far as they have one of their own; else of all Pods.
@@ -115,6 +122,27 @@ impl Cgroups {
             if folder.exists() {
                 fs::write(folder.join(file), value)?;
             }
+        }
+        match limits.quota.filter(|_| self.version == Version::V1) {
+            Some(quota) => self.set_quota(&self.folder("cpu", path), quota),
+            None => Ok(()),
+        }
+    }
+
+    /// Version 1 has the quota and its period in two files. On the way from one period to another the cgroup never has less than it will
+    /// have: the kernel refuses that while there are cgroups with more below it.
+    fn set_quota(&self, folder: &Path, quota: i64) -> io::Result<()> {
+        if !folder.exists() {
+            return Ok(());
+        }
+        let (period_file, period) = (folder.join("cpu.cfs_period_us"), self.cfs.period);
+        let held = fs::read_to_string(&period_file).ok().and_then(|text| text.trim().parse::<i64>().ok());
+        if held.is_some_and(|held| held > period) {
+            fs::write(&period_file, period.to_string())?;
+        }
+        fs::write(folder.join("cpu.cfs_quota_us"), quota.to_string())?;
+        if held.is_some_and(|held| held < period) {
+            fs::write(&period_file, period.to_string())?;
         }
         Ok(())
     }
@@ -224,13 +252,20 @@ impl Cgroups {
         let text = |controller: &str, file: &str| fs::read_to_string(self.folder(controller, path).join(file)).ok();
         let number = |controller: &str, file: &str| text(controller, file)?.trim().parse::<i64>().ok();
         let memory = number("memory", if self.version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" });
-        let (shares, quota) = match self.version {
-            Version::V1 => (number("cpu", "cpu.shares")?, number("cpu", "cpu.cfs_quota_us")),
+        let (shares, held) = match self.version {
+            Version::V1 => {
+                let period = number("cpu", "cpu.cfs_period_us").unwrap_or_default();
+                let held = number("cpu", "cpu.cfs_quota_us").map(|quota| (quota, period));
+                (number("cpu", "cpu.shares")?, held)
+            }
             Version::V2 => {
-                let max = text("", "cpu.max").and_then(|max| max.split_whitespace().next()?.parse().ok());
-                (2 + ((number("", "cpu.weight")? - 1) * 262_142 + 9998) / 9999, max)
+                let max = text("", "cpu.max").unwrap_or_default();
+                let mut numbers = max.split_whitespace().map(|number| number.parse::<i64>().ok());
+                let held = numbers.next().flatten().zip(numbers.next().flatten());
+                (2 + ((number("", "cpu.weight")? - 1) * 262_142 + 9998) / 9999, held)
             }
         };
+        let quota = held.map(|(quota, period)| self.cfs.converted(quota, period));
         // Version 1 has no word for no limit: it shows the greatest number of whole pages.
         let memory = memory.filter(|bytes| *bytes < UNLIMITED);
         Some(PodLimits { shares, quota: quota.filter(|quota| *quota > 0), memory, ..PodLimits::default() })
@@ -307,9 +342,6 @@ impl Cgroups {
         match self.version {
             Version::V1 => {
                 values.push(("cpu", "cpu.shares", limits.shares.to_string()));
-                if let Some(quota) = limits.quota {
-                    values.push(("cpu", "cpu.cfs_quota_us", quota.to_string()));
-                }
                 if let Some(memory) = limits.memory {
                     values.push(("memory", "memory.limit_in_bytes", memory.to_string()));
                 }
@@ -317,7 +349,7 @@ impl Cgroups {
             Version::V2 => {
                 values.push(("", "cpu.weight", weight(limits.shares).to_string()));
                 if let Some(quota) = limits.quota {
-                    values.push(("", "cpu.max", format!("{quota} 100000")));
+                    values.push(("", "cpu.max", format!("{quota} {}", self.cfs.period)));
                 }
                 if let Some(memory) = limits.memory {
                     values.push(("", "memory.max", memory.to_string()));
@@ -378,6 +410,11 @@ mod tests {
         let held = cgroups.limits(&path).unwrap();
         assert_eq!((held.quota, held.memory), (Some(50_000), Some(1 << 20)));
         assert!(cgroups.are_same_shares(held.shares, 1024) && !cgroups.are_same_shares(held.shares, 1100));
+        let faster = cgroups.clone().with_cfs(Cfs { period: 20_000, ..Cfs::default() });
+        assert_eq!(faster.limits(&path).unwrap().quota, Some(10_000));
+        faster.set(&path, PodLimits { quota: Some(30_000), ..limits() }).unwrap();
+        assert_eq!((read("cpu.max"), cgroups.limits(&path).unwrap().quota), ("30000 20000".into(), Some(150_000)));
+        cgroups.set(&path, limits()).unwrap();
         let more = PodLimits { shares: 2, memory: Some(2 << 20), kept: Some(7), pids: Some(9), ..PodLimits::default() };
         cgroups.set(&path, more).unwrap();
         assert_eq!((read("cpu.max"), read("memory.max")), ("50000 100000".into(), "2097152".into()));
@@ -393,11 +430,15 @@ mod tests {
 
     #[test]
     fn version_1_gets_each_controller_and_lists_its_pods() {
+        const QUOTA: &str = "cpu/n1/kubepods/podu2/cpu.cfs_quota_us";
+        const PERIOD: &str = "cpu/n1/kubepods/podu2/cpu.cfs_period_us";
         let tree = tempfile::tempdir().unwrap();
         for controller in ["cpu", "memory", "cpuset", "pids"] {
             fs::create_dir(tree.path().join(controller)).unwrap();
         }
         fs::write(tree.path().join("cpuset/cpuset.cpus"), "0-1").unwrap();
+        fs::create_dir_all(tree.path().join("cpu/n1/kubepods/podu2")).unwrap();
+        fs::write(tree.path().join("cpu/n1/kubepods/podu2/cpu.cfs_period_us"), "100000\n").unwrap();
         let cgroups = Cgroups::new(tree.path(), "/n1");
         cgroups.create(&cgroups.path(pod::GUARANTEED, "u2"), limits()).unwrap();
         let read = |file: &str| fs::read_to_string(tree.path().join(file)).unwrap();
@@ -407,6 +448,16 @@ mod tests {
         assert_eq!(cgroups.pods(), ["u2"]);
         let path = cgroups.path(pod::GUARANTEED, "u2");
         assert_eq!(cgroups.limits(&path), Some(limits()));
+        // The next kubelet has another period: what is there is the same limit, and what is set has that period.
+        let faster = cgroups.clone().with_cfs(Cfs { period: 20_000, ..Cfs::default() });
+        assert_eq!(faster.limits(&path).unwrap().quota, Some(10_000));
+        faster.set(&path, PodLimits { quota: Some(20_000), ..limits() }).unwrap();
+        assert_eq!((read(QUOTA), read(PERIOD)), ("20000".into(), "20000".into()));
+        assert_eq!(cgroups.limits(&path).unwrap().quota, Some(100_000));
+        cgroups.set(&path, limits()).unwrap();
+        assert_eq!((read(QUOTA), read(PERIOD)), ("50000".into(), "100000".into()));
+        let free = cgroups.clone().with_cfs(Cfs { enforced: false, ..Cfs::default() });
+        assert_eq!(free.limits(&path).unwrap().quota, None);
         cgroups.set(&path, PodLimits { pids: Some(9), kept: Some(7), ..limits() }).unwrap();
         assert_eq!(read("pids/n1/kubepods/podu2/pids.max"), "9");
         assert!(!tree.path().join("memory/n1/kubepods/podu2/memory.min").exists());

@@ -8,6 +8,7 @@ use std::{
 
 use crate::node::{
     cgroup::{Cgroups, row},
+    disk_counts::{self, DiskCounts},
     stalls::Stalls,
 };
 
@@ -43,11 +44,7 @@ pub struct Counters {
     pub shares: Option<u64>,
     pub quota: Option<u64>,
     pub period: Option<u64>,
-    /// Reads and writes of all disks: how many, and their bytes.
-    pub reads: Option<u64>,
-    pub writes: Option<u64>,
-    pub read_bytes: Option<u64>,
-    pub written_bytes: Option<u64>,
+    pub disks: Vec<DiskCounts>,
     pub stalls: Stalls,
 }
 
@@ -67,23 +64,6 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Sums what stands behind a word in lines such as `8:0 Read 4096`.
-fn by_word(file: &Path, word: &str) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
-    let all = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.nth(1)? == word).then(|| words.next()?.parse::<u64>().ok()).flatten()
-    });
-    Some(all.sum())
-}
-
-/// Sums what stands behind a name in lines such as `8:0 rbytes=4096 wbytes=0`.
-fn by_name(text: Option<&str>, name: &str) -> Option<u64> {
-    let values =
-        text?.split_whitespace().filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok());
-    Some(values.sum())
-}
-
 impl Counters {
     pub fn of(cgroups: &Cgroups, path: &str) -> Counters {
         if cgroups.is_unified() { Self::of_unified(cgroups, path) } else { Self::of_version_1(cgroups, path) }
@@ -97,7 +77,7 @@ impl Counters {
         let max = fs::read_to_string(file("cpu.max")).ok();
         let mut max = max.iter().flat_map(|text| text.split_whitespace());
         let (quota, period) = (max.next().map(str::to_owned), max.next().and_then(|text| text.parse().ok()));
-        let io = fs::read_to_string(file("io.stat")).ok();
+        let io = fs::read_to_string(file("io.stat")).unwrap_or_default();
         let used = number(&file("memory.current"));
         let faults = ["pgfault", "pgmajfault"].map(memory);
         Counters {
@@ -128,10 +108,7 @@ impl Counters {
             shares: number(&file("cpu.weight")).map(|weight| 2 + (weight.saturating_sub(1) * 262_142).div_ceil(9999)),
             quota: quota.and_then(|text| text.parse().ok()),
             period,
-            reads: by_name(io.as_deref(), "rios"),
-            writes: by_name(io.as_deref(), "wios"),
-            read_bytes: by_name(io.as_deref(), "rbytes"),
-            written_bytes: by_name(io.as_deref(), "wbytes"),
+            disks: disk_counts::of_unified(&io),
             stalls: Stalls::of(cgroups, path),
         }
     }
@@ -142,7 +119,8 @@ impl Counters {
         let memory = |name: &str| row(&file("memory", "memory.stat"), name);
         let used = number(&file("memory", "memory.usage_in_bytes"));
         let limit = |name: &str| number(&file("memory", name)).filter(|bytes| *bytes < UNLIMITED);
-        let throttle = |name: &str, word: &str| by_word(&file("blkio", &format!("blkio.throttle.{name}")), word);
+        let throttle =
+            |name: &str| fs::read_to_string(file("blkio", &format!("blkio.throttle.{name}"))).unwrap_or_default();
         Counters {
             cpu_total: number(&file("cpuacct", "cpuacct.usage")),
             cpu_user: ticks("user"),
@@ -171,10 +149,10 @@ impl Counters {
             shares: number(&file("cpu", "cpu.shares")),
             quota: number(&file("cpu", "cpu.cfs_quota_us")),
             period: number(&file("cpu", "cpu.cfs_period_us")),
-            reads: throttle("io_serviced_recursive", "Read"),
-            writes: throttle("io_serviced_recursive", "Write"),
-            read_bytes: throttle("io_service_bytes_recursive", "Read"),
-            written_bytes: throttle("io_service_bytes_recursive", "Write"),
+            disks: disk_counts::of_version_1(
+                &throttle("io_service_bytes_recursive"),
+                &throttle("io_serviced_recursive"),
+            ),
             stalls: Stalls::default(),
         }
     }
@@ -264,7 +242,8 @@ mod tests {
         assert_eq!((got.cpu_total, got.cpu_user, got.throttled), (Some(5000), Some(3000), Some(9000)));
         assert_eq!((got.working_set, got.rss, got.cache, got.limit), (Some(70), Some(40), Some(50), None));
         assert_eq!((got.quota, got.period, got.shares, got.processes), (Some(50_000), Some(100_000), Some(2), Some(2)));
-        assert_eq!((got.reads, got.read_bytes, got.written_bytes), (Some(2), Some(11), Some(20)));
+        let disks: Vec<_> = got.disks.iter().map(|disk| (disk.device, disk.read_bytes, disk.writes)).collect();
+        assert_eq!(disks, [((8, 0), Some(10), Some(2)), ((8, 16), Some(1), Some(0))]);
         assert_eq!((got.stalls.io.map(|stall| stall.some.micros), got.stalls.cpu), (Some(7), None));
         assert_eq!((got.active_file, got.inactive_file, got.most_threads), (Some(20), Some(30), Some(0)));
         assert_eq!((got.faults, got.faults_below), ([Some(8), Some(9)], [Some(8), Some(9)]));
@@ -289,7 +268,8 @@ mod tests {
         let got = Counters::of(&cgroups, "/p");
         assert_eq!((got.cpu_total, got.cpu_user, got.quota, got.shares), (Some(77), Some(30_000_000), None, Some(512)));
         assert_eq!((got.working_set, got.rss, got.limit), (Some(60), Some(1), None));
-        assert_eq!((got.read_bytes, got.written_bytes, got.reads), (Some(4), Some(5), None));
+        let disks: Vec<_> = got.disks.iter().map(|disk| (disk.device, disk.read_bytes, disk.reads)).collect();
+        assert_eq!(disks, [((8, 0), Some(4), None)]);
         assert_eq!((got.faults, got.faults_below), ([Some(1), None], [Some(2), None]));
         assert_eq!((got.kept, got.most_threads), (None, Some(12)));
     }

@@ -5,6 +5,7 @@ pub mod cgroup;
 mod changes;
 pub mod counters;
 pub mod declared;
+pub mod disk_counts;
 mod engine;
 pub mod fit;
 pub mod huge_pages;

@@ -167,7 +167,7 @@ impl Round<'_> {
             self.memory.retry_at = Some(later());
             return false;
         }
-        self.memory.cgroup = Some(resources::of_pod(desired.spec()));
+        self.memory.cgroup = Some(resources::of_pod(desired.spec(), self.memory.cfs));
         let mounted =
             match volumes::mount(&desired.pod, &kubelet.pod_folder(desired.uid()), &kubelet.volume_means()).await {
                 Ok(mounted) => mounted,

@@ -48,7 +48,7 @@ impl Round<'_> {
         }
         for (container, ran) in updates {
             let mut linux = linux::of_container(desired, container, &self.kubelet.ground());
-            let applied = Some(Limits::of(&linux));
+            let applied = Some(Limits::of(&linux, self.memory.cfs));
             self.kubelet.affinity.put(desired.uid(), &container.name, &mut linux);
             self.kubelet.config.runtime.update_resources(&ran.id, linux).await.map_err(|error| error.to_string())?;
             let run = self.memory.run_mut(&ran.id);
@@ -57,7 +57,7 @@ impl Round<'_> {
         if now.is_some() {
             cgroups.set(&path, wanted).map_err(words)?;
         }
-        self.memory.cgroup = Some(resources::of_pod(desired.spec()));
+        self.memory.cgroup = Some(resources::of_pod(desired.spec(), self.memory.cfs));
         self.kubelet.weigh().map_err(words)
     }
 
@@ -80,7 +80,7 @@ impl Round<'_> {
             updates.iter().filter(|(c, ran)| resize::shrinks(desired, c, ran, self.memory)).collect();
         let told = if shrinking.is_empty() { BTreeMap::new() } else { self.memory_usage().await? };
         for (container, ran) in shrinking {
-            let limit = Limits::wanted(desired.spec(), container).memory;
+            let limit = Limits::wanted(desired.spec(), container, self.memory.cfs).memory;
             let used = cgroups.charged(&format!("{path}/{}", ran.id)).or_else(|| told.get(&ran.id).copied());
             if let Some(used) = used.filter(|used| *used >= limit) {
                 let text = too_low(used, limit);

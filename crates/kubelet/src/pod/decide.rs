@@ -211,7 +211,8 @@ impl Planner<'_> {
             }));
             return true;
         }
-        let pod_lags = self.memory.cgroup.is_some_and(|held| held != resources::of_pod(self.desired.spec()));
+        let pod_lags =
+            self.memory.cgroup.is_some_and(|held| held != resources::of_pod(self.desired.spec(), self.memory.cfs));
         if (pod_lags || !changes.is_empty()) && !self.held_back(self.memory.resize.retry_at) {
             self.out.steps.push(Step::Resize);
         }

@@ -129,7 +129,7 @@ pub fn running(desired: &DesiredPod, text: &str) -> RunningPod {
             user: None,
             stop_signal: None,
             read_only_below: Default::default(),
-            limits: desired.container(name).map(|c| Limits::wanted(desired.spec(), c)),
+            limits: desired.container(name).map(|c| Limits::wanted(desired.spec(), c, Default::default())),
         };
         found.containers.insert(0, ran);
     }

@@ -11,7 +11,10 @@ use crate::{
         admit::Refusal,
         backoff::{Backoff, Pull},
         running::{ContainerRun, State},
-        spec::resources::{Limits, PodLimits},
+        spec::{
+            quota::Cfs,
+            resources::{Limits, PodLimits},
+        },
     },
     volumes::MountedVolumes,
 };
@@ -209,6 +212,8 @@ pub struct Memory {
     pub retry_at: Option<Timestamp>,
     /// The limits of the Pod's cgroup, as far as they are known.
     pub cgroup: Option<PodLimits>,
+    /// How the node keeps limits of processors.
+    pub cfs: Cfs,
     pub resize: Resize,
     /// Images that could not be pulled, by reference.
     pub pulls: BTreeMap<String, Pull>,
@@ -222,6 +227,7 @@ impl Default for Memory {
             life: Life::Preparing { failed_mounts: 0 },
             retry_at: None,
             cgroup: None,
+            cfs: Cfs::default(),
             resize: Resize::default(),
             pulls: BTreeMap::new(),
             containers: BTreeMap::new(),

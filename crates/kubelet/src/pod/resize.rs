@@ -45,7 +45,7 @@ fn policy_restarts(container: &Container, resource: &str) -> bool {
 
 /// The change that a run lacks. An engine that rounds what it is told has done its part when it has taken it.
 fn change(desired: &DesiredPod, container: &Container, ran: &ContainerRun, memory: &Memory) -> Option<Change> {
-    let (wanted, record) = (Limits::wanted(desired.spec(), container), memory.run(&ran.id));
+    let (wanted, record) = (Limits::wanted(desired.spec(), container, memory.cfs), memory.run(&ran.id));
     let has = |part: fn(Limits) -> (i64, i64)| {
         let is = |limits: Option<Limits>| limits.is_some_and(|limits| part(limits) == part(wanted));
         is(ran.limits) || is(record.applied)
@@ -81,7 +81,7 @@ pub fn changes<'a>(
 
 /// Whether a container is to have a lower limit of memory than it has.
 pub fn shrinks(desired: &DesiredPod, container: &Container, ran: &ContainerRun, memory: &Memory) -> bool {
-    let wanted = Limits::wanted(desired.spec(), container).memory;
+    let wanted = Limits::wanted(desired.spec(), container, memory.cfs).memory;
     wanted > 0 && actual(ran, memory).is_some_and(|now| now.memory == 0 || now.memory > wanted)
 }
 
@@ -95,7 +95,7 @@ pub fn is_under_way(desired: &DesiredPod, running: &RunningPod, memory: &Memory)
 /// Whether the cgroup of a Pod that has resources as a whole does not have their limits yet. An engine's shares are not compared: the
 /// kernel rounds them.
 fn whole_lags(desired: &DesiredPod, memory: &Memory) -> bool {
-    let wanted = resources::of_pod(desired.spec());
+    let wanted = resources::of_pod(desired.spec(), memory.cfs);
     let differs = |held: PodLimits| (held.quota, held.memory) != (wanted.quota, wanted.memory);
     desired.spec().resources.is_some() && memory.cgroup.is_some_and(differs)
 }
@@ -121,7 +121,7 @@ pub fn in_force(
     if !is_resizable || change(desired, container, ran, memory).is_none() {
         return resources;
     }
-    let wanted = Limits::wanted(desired.spec(), container);
+    let (wanted, cfs) = (Limits::wanted(desired.spec(), container, memory.cfs), memory.cfs);
     if let Some(request) = memory.run(&ran.id).memory_request {
         put(&mut resources.requests, "memory", request, request == memory_request(container));
     }
@@ -138,7 +138,7 @@ pub fn in_force(
         };
         let (cpu, memory) =
             (!is_own("cpu") || now.quota == wanted.quota, !is_own("memory") || now.memory == wanted.memory);
-        put(limits, "cpu", Quantity::from_milli(now.limit_milli()), cpu);
+        put(limits, "cpu", Quantity::from_milli(cfs.milli(now.quota)), cpu);
         put(limits, "memory", Quantity::new(now.memory, Format::BinarySi), memory);
     }
     resources

@@ -6,16 +6,13 @@ use api::features::Feature;
 use clock::Timestamp;
 use k8s_cri::v1::{ContainerFilter, ContainerState, PodSandboxFilter, PodSandboxState, PodSandboxStatus};
 use k8s_openapi::api::core::v1::LinuxContainerUser;
-use runtime::{
-    Result,
-    container::{ContainerStatus, signal_name},
-};
+use runtime::container::{ContainerStatus, signal_name};
 
 use crate::{
     config::Config,
     pod::{
         desired::{CONTAINER_HASH, CONTAINER_NAME, POD_UID, RESTART_COUNT},
-        spec::resources::Limits,
+        spec::{quota::Cfs, resources::Limits},
     },
 };
 
@@ -95,7 +92,7 @@ fn time(nanos: i64) -> Option<Timestamp> {
     (nanos > 0).then(|| Timestamp::from_second(nanos / 1_000_000_000).ok()).flatten()
 }
 
-fn ran(status: ContainerStatus, sandbox: String) -> ContainerRun {
+fn ran(status: ContainerStatus, sandbox: String, cfs: Cfs) -> ContainerRun {
     let label = |name: &str| status.labels.get(name).cloned().unwrap_or_default();
     let note = |name: &str| status.annotations.get(name).cloned().unwrap_or_default();
     ContainerRun {
@@ -125,7 +122,7 @@ fn ran(status: ContainerStatus, sandbox: String) -> ContainerRun {
             .filter(|m| m.recursive_read_only)
             .map(|m| m.container_path)
             .collect(),
-        limits: status.resources.and_then(|r| r.linux).and_then(|linux| Limits::told(&linux)),
+        limits: status.resources.and_then(|r| r.linux).and_then(|linux| Limits::told(&linux, cfs)),
         id: status.id,
         reason: status.reason,
         message: status.message,
@@ -155,8 +152,31 @@ fn in_order(ips: impl Iterator<Item = String>, node: IpAddr) -> Vec<String> {
     [own, other].into_iter().filter_map(|family| Some(family.into_iter().next()?.1)).collect()
 }
 
+/// The question about a Pod that the engine has not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Which sandboxes and containers there are: it knows nothing of any Pod.
+    List,
+    Sandbox,
+    Container,
+}
+
+/// What there is of a Pod is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Unseen {
+    pub asked: Asked,
+    pub error: runtime::Error,
+}
+
+impl From<runtime::Error> for Unseen {
+    fn from(error: runtime::Error) -> Self {
+        Unseen { asked: Asked::List, error }
+    }
+}
+
 /// Asks the engine about one Pod.
-pub async fn observe(config: &Config, uid: &str) -> Result<RunningPod> {
+pub async fn observe(config: &Config, uid: &str) -> Result<RunningPod, Unseen> {
     let engine = &*config.runtime;
     let labels = std::collections::HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
     let mut found = RunningPod::default();
@@ -166,18 +186,18 @@ pub async fn observe(config: &Config, uid: &str) -> Result<RunningPod> {
         match engine.sandbox_status(&listed.id).await {
             Ok(status) => found.sandboxes.push(sandbox(status, config.node_ip)),
             Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(Unseen { asked: Asked::Sandbox, error }),
         }
     }
     for listed in engine.containers(Some(ContainerFilter { label_selector: labels, ..Default::default() })).await? {
         match engine.container_status(&listed.id).await {
             Ok(status) => {
-                let one = ran(status, listed.pod_sandbox_id);
+                let one = ran(status, listed.pod_sandbox_id, config.settings.cfs);
                 let stop_signal = one.stop_signal.filter(|_| tells_signals);
                 found.containers.push(ContainerRun { stop_signal, ..one });
             }
             Err(error) if error.is_not_found() => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(Unseen { asked: Asked::Container, error }),
         }
     }
     found.sandboxes.sort_by_key(|s| std::cmp::Reverse(s.created_at));

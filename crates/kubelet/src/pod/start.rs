@@ -84,7 +84,7 @@ impl Round<'_> {
                 (record.waiting, record.retry_at) = (None, None);
                 (record.is_anew, record.is_resized) = (false, false);
                 let run = self.memory.run_mut(&id);
-                run.applied = Some(resources::Limits::wanted(desired.spec(), container));
+                run.applied = Some(resources::Limits::wanted(desired.spec(), container, self.memory.cfs));
                 run.memory_request = Some(resize::memory_request(container));
                 self.post_start(container, &id, &ip).await;
             }

@@ -23,8 +23,11 @@ use crate::{
         report,
         resize::{self, Change},
         resize_event,
-        running::{self, ContainerRun, RunningPod, State},
-        spec::resources::{self, Limits},
+        running::{self, Asked, ContainerRun, RunningPod, State, Unseen},
+        spec::{
+            quota::Cfs,
+            resources::{self, Limits},
+        },
         status::{self, Place},
         take, waiting,
         workers::{self, Eviction, Handle, Inbox},
@@ -44,6 +47,10 @@ struct Worker {
     follower: Follower,
     /// When volumes that could not be refreshed are tried again.
     refresh_at: Option<Timestamp>,
+    /// Why the engine does not say what there is of the Pod, as it was told last.
+    unseen: Option<String>,
+    /// A sandbox was made, and nobody has seen it yet.
+    has_new_sandbox: bool,
     /// How often unmounting its volumes has failed in a row.
     failed_unmounts: u32,
     /// When this kubelet saw the Pod first.
@@ -66,7 +73,7 @@ pub fn new(
     desired: DesiredPod,
     refusal: Option<Refusal>,
 ) -> (Handle, impl Future<Output = ()> + Send) {
-    let mut memory = remembered(&desired);
+    let mut memory = remembered(&desired, kubelet.config.settings.cfs);
     let is_refused = refusal.is_some();
     if let Some(refusal) = refusal {
         refuse(&kubelet, &desired, &mut memory, refusal);
@@ -83,6 +90,8 @@ pub fn new(
         news: mpsc::channel(16),
         follower: Follower::default(),
         refresh_at: None,
+        unseen: None,
+        has_new_sandbox: false,
         failed_unmounts: 0,
         seen: clock::Instant::now(),
     };
@@ -116,8 +125,8 @@ async fn until_sent_away(mut evictions: watch::Receiver<Option<Eviction>>) {
 }
 
 /// The memory that an earlier kubelet had of the Pod, as far as it still holds.
-fn remembered(desired: &DesiredPod) -> Memory {
-    let mut memory = Memory::default();
+fn remembered(desired: &DesiredPod, cfs: Cfs) -> Memory {
+    let mut memory = Memory { cfs, ..Memory::default() };
     if api::rules::pod::is_terminal(&desired.pod) {
         memory.life = Life::Ending(End::WasOver);
     }
@@ -150,8 +159,8 @@ fn remembered(desired: &DesiredPod) -> Memory {
 fn limits_held(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, ran: &ContainerRun) -> Option<Limits> {
     let cgroups = &kubelet.host.cgroups;
     let of_pod = cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
-    let (held, wanted) = (cgroups.limits(&format!("{of_pod}/{}", ran.id))?, Limits::wanted(desired.spec(), container));
-    let held = Limits::held(held);
+    let held = Limits::held(cgroups.limits(&format!("{of_pod}/{}", ran.id))?);
+    let wanted = Limits::wanted(desired.spec(), container, kubelet.config.settings.cfs);
     let shares = if cgroups.are_same_shares(held.shares, wanted.shares) { wanted.shares } else { held.shares };
     Some(Limits { shares, ..held })
 }
@@ -164,6 +173,7 @@ impl Worker {
         if self.memory.life.end().is_some() || desired.is_ending() || !take::concerns(&kubelet, &desired.pod) {
             return;
         }
+        let ending = until_ending(self.inbox.desired.clone());
         let take = async {
             let running = self.seen(&desired).await;
             let mut given = take::take(&kubelet, &desired, &running).await;
@@ -181,7 +191,7 @@ impl Worker {
         };
         let given = tokio::select! {
             given = take => given,
-            () = until_ending(self.inbox.desired.clone()) => return,
+            () = ending => return,
         };
         if let Err(refusal) = given {
             refuse(&kubelet, &desired, &mut self.memory, refusal);
@@ -189,17 +199,34 @@ impl Worker {
     }
 
     /// The engine's containers and sandboxes of the Pod, once it answers.
-    async fn seen(&self, desired: &DesiredPod) -> RunningPod {
+    async fn seen(&mut self, desired: &DesiredPod) -> RunningPod {
         loop {
             match running::observe(&self.kubelet.config, desired.uid()).await {
-                Ok(running) => return running,
-                Err(error) => self.miss_engine(desired, &error).await,
+                Ok(running) => {
+                    self.unseen = None;
+                    return running;
+                }
+                Err(unseen) => self.miss_engine(desired, &unseen).await,
             }
         }
     }
 
-    async fn miss_engine(&self, desired: &DesiredPod, error: &runtime::Error) {
+    /// The engine is asked again in a moment. A failure that is about this Pod is told, once while it goes on: events about a Pod are
+    /// rationed, and others may be waiting to be told.
+    async fn miss_engine(&mut self, desired: &DesiredPod, unseen: &Unseen) {
+        let Unseen { asked, error } = unseen;
         tracing::warn!(pod = desired.full_name(), %error, "the engine does not answer");
+        let (reason, text) = match asked {
+            Asked::Sandbox if self.has_new_sandbox => {
+                ("FailedPodSandBoxStatus", format!("Unable to get pod sandbox status: {error}"))
+            }
+            _ => ("FailedSync", format!("error determining status: {error}")),
+        };
+        let is_about_pod = *asked != Asked::List && !matches!(error, runtime::Error::Unreachable { .. });
+        if is_about_pod && self.unseen.as_ref() != Some(&text) {
+            self.kubelet.events.pod(desired, EventKind::Warning, reason, &text);
+            self.unseen = Some(text);
+        }
         clock::sleep(Duration::from_secs(1)).await;
     }
 
@@ -212,15 +239,16 @@ impl Worker {
             waypoint::kubelet::worker_loop(&name);
             let observed = async {
                 let engine = kubelet.engine_name().await?;
-                Ok::<_, runtime::Error>((engine, running::observe(&kubelet.config, desired.uid()).await?))
+                Ok::<_, Unseen>((engine, running::observe(&kubelet.config, desired.uid()).await?))
             };
             let (engine, running) = match observed.await {
                 Ok(observed) => observed,
-                Err(error) => {
-                    self.miss_engine(&desired, &error).await;
+                Err(unseen) => {
+                    self.miss_engine(&desired, &unseen).await;
                     continue;
                 }
             };
+            (self.unseen, self.has_new_sandbox) = (None, false);
             self.learn(&desired, &running).await;
             self.hear_eviction(&desired);
             waypoint::kubelet::plan_pod(&name);
@@ -244,6 +272,7 @@ impl Worker {
             waypoint::kubelet::sync_pod(&name);
             let (begun, is_first) = (clock::Instant::now(), self.memory.life == Life::Preparing { failed_mounts: 0 });
             let update = if is_first { "create" } else { "sync" };
+            self.has_new_sandbox = decision.steps.iter().any(|step| matches!(step, Step::MakeSandbox { .. }));
             let span = kubelet.traces.pod(&desired, &decision.steps, update);
             let has_gone = spans::within(span, || self.act(&desired, &running, decision)).await;
             kubelet.figures.worked(update, begun.elapsed());
@@ -271,6 +300,7 @@ impl Worker {
         for container in desired.containers() {
             self.memory.container_mut(&container.name).forgive(container);
         }
+        let cfs = self.memory.cfs;
         for ran in &running.containers {
             let Some(container) = desired.container(&ran.name) else { continue };
             if ran.state == State::Running {
@@ -283,7 +313,8 @@ impl Worker {
                     && let Some(held) = run.applied.or(ran.limits)
                 {
                     // Its own processors are all that bounds it.
-                    run.applied = Some(Limits { quota: Limits::wanted(desired.spec(), container).quota, ..held });
+                    let wanted = Limits::wanted(desired.spec(), container, cfs);
+                    run.applied = Some(Limits { quota: wanted.quota, ..held });
                 }
                 if container.startup_probe.is_none() {
                     run.started = true;
@@ -307,7 +338,7 @@ impl Worker {
             if let Some(held) =
                 self.memory.cgroup.as_mut().filter(|_| self.kubelet.affinity.frees_quota_of_pod(desired.uid()))
             {
-                held.quota = resources::of_pod(desired.spec()).quota;
+                held.quota = resources::of_pod(desired.spec(), self.memory.cfs).quota;
             }
             self.follower.begin(&self.kubelet, desired);
             // The objects that they show may have changed meanwhile, and the tokens in them are not known here.

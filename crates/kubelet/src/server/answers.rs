@@ -121,9 +121,8 @@ async fn moment(kubelet: &Kubelet) -> Moment {
         if !is_active {
             continue;
         }
-        let is_mounted = volumes::mounted(&desired.pod, &kubelet.pod_folder(desired.uid())).await.is_some();
-        for plugin in volumes::sorts(&desired.pod) {
-            *moment.volumes.entry((plugin, "desired_state_of_world")).or_default() += 1;
+        for (plugin, is_mounted) in volumes::counts(&desired.pod, &kubelet.pod_folder(desired.uid())).await {
+            *moment.volumes.entry((plugin.clone(), "desired_state_of_world")).or_default() += 1;
             *moment.volumes.entry((plugin, "actual_state_of_world")).or_default() += usize::from(is_mounted);
         }
     }

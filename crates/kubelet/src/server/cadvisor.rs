@@ -12,13 +12,20 @@ use runtime::cri_api::{Container, PodSandbox};
 
 use super::{
     answer::{Answer, exposition},
+    cadvisor_disks,
+    cadvisor_rows::{COUNTER, Counted, GAUGE, head},
     engine_metrics,
 };
 use crate::{
+    affinity::{
+        sysfs,
+        topology::{Level, Topology},
+    },
     kubelet::Kubelet,
     node::{
         cgroup::Cgroups,
-        counters::{self, Carried, Counters},
+        counters::{self, Counters},
+        disk_counts::{self, BLOCKS},
         machine::Machine,
         open_files::OpenFiles,
         stalls::{Stall, Stalls, Wait},
@@ -27,26 +34,10 @@ use crate::{
     volumes::folder::blocking,
 };
 
-/// One thing that is counted.
-#[derive(Debug, Default)]
-struct Counted {
-    /// Its cgroup.
-    id: String,
-    container: String,
-    image: String,
-    name: String,
-    namespace: String,
-    pod: String,
-    started: Option<i64>,
-    /// How often it ran out of memory.
-    ooms: u64,
-    counters: Counters,
-    open: OpenFiles,
-    network: BTreeMap<String, Carried>,
-}
-
 pub async fn answer(kubelet: &Kubelet) -> Answer {
-    let mut out = machine(&kubelet.host.machine);
+    let sys = kubelet.host.sys.clone();
+    let topology = blocking(move || sysfs::read(&sys, 0)).await.unwrap_or_default();
+    let mut out = machine(&kubelet.host.machine, &topology);
     if kubelet.config.features.enabled(Feature::PodAndContainerStatsFromCRI) {
         out.push_str(&engine_metrics::read(kubelet).await);
     } else {
@@ -71,7 +62,12 @@ async fn counted(kubelet: &Kubelet) -> String {
         all.iter_mut().for_each(|one| one.counters.stalls = Stalls::default());
     }
     look_at_files(cgroups, &mut all).await;
-    render(&all, failed, clock::now().as_millisecond())
+    let file_systems = blocking(cadvisor_disks::file_systems).await;
+    let millis = clock::now().as_millisecond();
+    let mut out = render(&all, failed, millis);
+    let name_of = |device| disk_counts::name(Path::new(BLOCKS), device);
+    cadvisor_disks::render(&mut out, &all, &file_systems, name_of, millis);
+    out
 }
 
 /// Counts what the processes of each have open. Whatever is in the machine's own cgroup, its first process is the machine's.
@@ -136,11 +132,8 @@ fn waited(stall: Option<Stall>, of: fn(Stall) -> Wait) -> Option<f64> {
     stall.map(|stall| of(stall).micros as f64 / 1e6)
 }
 
-const COUNTER: &str = "counter";
-const GAUGE: &str = "gauge";
-
 /// Name, sort, help, and what it is; the labels that stand beside those of all are in the name.
-const METRICS: [(&str, &str, &str, Read); 38] = [
+const METRICS: [(&str, &str, &str, Read); 34] = [
     ("container_cpu_cfs_periods_total", COUNTER, "Number of elapsed enforcement period intervals.", |c| {
         plain(c.periods)
     }),
@@ -162,10 +155,6 @@ const METRICS: [(&str, &str, &str, Read); 38] = [
     ("container_cpu_user_seconds_total", COUNTER, "Cumulative user cpu time consumed in seconds.", |c| {
         seconds(c.cpu_user)
     }),
-    ("container_fs_reads_bytes_total", COUNTER, "Cumulative count of bytes read", |c| plain(c.read_bytes)),
-    ("container_fs_reads_total", COUNTER, "Cumulative count of reads completed", |c| plain(c.reads)),
-    ("container_fs_writes_bytes_total", COUNTER, "Cumulative count of bytes written", |c| plain(c.written_bytes)),
-    ("container_fs_writes_total", COUNTER, "Cumulative count of writes completed", |c| plain(c.writes)),
     ("container_memory_cache", GAUGE, "Number of bytes of page cache memory.", |c| plain(c.cache)),
     ("container_memory_failcnt", COUNTER, "Number of memory usage hits limits", |c| plain(c.failures)),
     ("container_memory_mapped_file", GAUGE, "Size of memory mapped files in bytes.", |c| plain(c.mapped)),
@@ -253,28 +242,6 @@ const CARRIED: [(&str, &str, usize); 4] = [
     ("errors", "errors encountered while", 2),
     ("packets_dropped", "packets dropped while", 3),
 ];
-
-impl Counted {
-    /// The labels that all metrics have, with others in their place of the alphabet.
-    fn labels(&self, more: &[(&str, &str)]) -> String {
-        let own = [
-            ("container", &*self.container),
-            ("id", &*self.id),
-            ("image", &*self.image),
-            ("name", &*self.name),
-            ("namespace", &*self.namespace),
-            ("pod", &*self.pod),
-        ];
-        let mut all = [&own[..], more].concat();
-        all.sort_unstable();
-        let texts: Vec<_> = all.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-        format!("{{{}}}", texts.join(","))
-    }
-}
-
-fn head(out: &mut String, name: &str, sort: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {sort}");
-}
 
 /// Pages of memory that were not there when they were wanted.
 fn failures(out: &mut String, all: &[Counted], millis: i64) {
@@ -367,11 +334,25 @@ fn render(all: &[Counted], failed: bool, millis: i64) -> String {
 }
 
 /// The machine itself, under the ids that its Node has.
-fn machine(machine: &Machine) -> String {
+fn machine(machine: &Machine, topology: &Topology) -> String {
     let mut out = String::new();
+    let help = "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor \
+        revision.";
+    head(&mut out, "cadvisor_version_info", GAUGE, help);
+    let of = [
+        ("cadvisorRevision", ""),
+        ("cadvisorVersion", ""),
+        ("dockerVersion", ""),
+        ("kernelVersion", &*machine.kernel),
+        ("osVersion", &*machine.os_image),
+    ];
+    let _ = writeln!(out, "cadvisor_version_info{{{}}} 1", meter::labels(&of));
     let (boot, id) = (escaped(&machine.boot_id), escaped(&machine.machine_id));
+    let count = |level: Level| i64::try_from(topology.count(level)).unwrap_or(i64::MAX);
     for (name, help, value) in [
         ("machine_cpu_cores", "Number of logical CPU cores.", machine.cpus),
+        ("machine_cpu_physical_cores", "Number of physical CPU cores.", count(Level::Core)),
+        ("machine_cpu_sockets", "Number of CPU sockets.", count(Level::Socket)),
         ("machine_memory_bytes", "Amount of memory installed on the machine.", machine.memory),
         ("machine_swap_bytes", "Amount of swap memory available on the machine.", machine.swap),
     ] {
@@ -390,6 +371,7 @@ fn machine(machine: &Machine) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::counters::Carried;
 
     #[test]
     fn rows_are_those_that_dashboards_read() {
@@ -412,8 +394,15 @@ mod tests {
             open: OpenFiles { descriptors: Some(9), sockets: Some(2), soft_limit: Some(-1) },
             network: [("eth0".to_owned(), carried)].into(),
         };
-        let has_ids = Machine { cpus: 2, boot_id: "b".into(), machine_id: "m".into(), ..Machine::default() };
-        let text = render(&[one], false, 5000) + &machine(&has_ids);
+        let has_ids = Machine {
+            kernel: "6.1".into(),
+            cpus: 2,
+            boot_id: "b".into(),
+            machine_id: "m".into(),
+            ..Machine::default()
+        };
+        let text =
+            render(&[one], false, 5000) + &machine(&has_ids, &crate::affinity::topology::machines::dual_socket_ht());
         let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         let of = "id=\"/kubepods/podu/1\",image=\"i:1\"";
         let end = "name=\"1\",namespace=\"n\",pod=\"p\"}";
@@ -438,6 +427,10 @@ mod tests {
             format!("container_network_transmit_bytes_total{{container=\"c\",{of},interface=\"eth0\",{end} 5 5000"),
             "container_scrape_error 0".to_owned(),
             "machine_cpu_cores{boot_id=\"b\",machine_id=\"m\",system_uuid=\"m\"} 2".to_owned(),
+            "machine_cpu_physical_cores{boot_id=\"b\",machine_id=\"m\",system_uuid=\"m\"} 6".to_owned(),
+            "machine_cpu_sockets{boot_id=\"b\",machine_id=\"m\",system_uuid=\"m\"} 2".to_owned(),
+            "cadvisor_version_info{cadvisorRevision=\"\",cadvisorVersion=\"\",dockerVersion=\"\",kernelVersion=\"6.1\",osVersion=\"\"} 1"
+                .to_owned(),
         ] {
             assert!(rows.contains(&&*row), "{row}\n{text}");
         }

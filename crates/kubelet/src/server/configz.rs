@@ -15,6 +15,7 @@ fn config(config: &Config) -> Value {
     let settings = &config.settings;
     let (logs, images, pulls) = (&settings.logs, &settings.images, &settings.pulls);
     let managers = &settings.managers;
+    let period = time(std::time::Duration::from_micros(settings.cfs.period.unsigned_abs()));
     let mut in_force = json!({
         "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "enableServer": true,
@@ -43,7 +44,7 @@ fn config(config: &Config) -> Value {
         "containerLogMaxWorkers": logs.workers, "containerLogMonitorInterval": time(logs.interval),
         "cpuManagerPolicy": managers.cpu_policy(), "cpuManagerReconcilePeriod": time(managers.period),
         "memoryManagerPolicy": managers.memory_policy(), "topologyManagerPolicy": managers.topology.name(),
-        "topologyManagerScope": managers.scope(), "cpuCFSQuota": true, "cpuCFSQuotaPeriod": "100ms",
+        "topologyManagerScope": managers.scope(), "cpuCFSQuota": settings.cfs.enforced,
         "configMapAndSecretChangeDetectionStrategy": "Watch",
         "enforceNodeAllocatable": if settings.reserved.enforced.pods { vec!["pods"] } else { vec!["none"] },
         "enableDebuggingHandlers": settings.debugging_handlers, "enableSystemLogHandler": settings.system_logs,
@@ -59,6 +60,8 @@ fn config(config: &Config) -> Value {
         "shutdownGracePeriodCriticalPods": time(settings.shutdown.critical),
         "userNamespaces": {"idsPerPod": settings.users_per_pod},
     });
+    in_force["enableSystemLogQuery"] = settings.log_query.into();
+    in_force["cpuCFSQuotaPeriod"] = period.into();
     in_force["podLogsDir"] = config.log_folder().display().to_string().into();
     match &config.document {
         // A field that a flag overrules stands as the flag has it.

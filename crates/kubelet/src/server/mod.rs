@@ -4,11 +4,15 @@ pub mod access;
 pub mod answer;
 mod answers;
 mod cadvisor;
+mod cadvisor_disks;
+mod cadvisor_rows;
 mod checkpoint;
 mod configz;
 mod endpoint;
 mod engine_metrics;
 pub mod healthz;
+mod journal;
+mod log_query;
 pub mod pod_resources;
 pub mod pod_resources_messages;
 mod profiles;
@@ -20,6 +24,7 @@ mod volume_metrics;
 
 use std::sync::Arc;
 
+use api::features::Feature;
 use client::Client;
 use http::{Request, StatusCode, request::Parts};
 use hyper::body::Incoming;
@@ -114,9 +119,13 @@ async fn answered(kubelet: Arc<Kubelet>, asked: Asked<'_>, request: Request<Inco
             if let Some(answering) = request.extensions().get::<Answering>() {
                 answering.is_patient();
             }
-            system_logs::answer(path).await
+            let query = request.uri().query().unwrap_or_default();
+            system_logs::answer(path, query, kubelet.config.settings.log_query).await
         }
         Endpoint::SystemLogs(_) => text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.\n".to_owned()),
+        Endpoint::Checkpoint { .. } if !kubelet.config.features.enabled(Feature::ContainerCheckpoint) => {
+            text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned())
+        }
         Endpoint::Checkpoint { namespace, pod, container } => {
             let query = request.uri().query().unwrap_or_default();
             checkpoint::answer(&kubelet, (namespace, pod, container), query).await

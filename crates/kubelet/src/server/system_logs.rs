@@ -11,12 +11,45 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::answer::{Answer, text};
+use super::{
+    answer::{Answer, text},
+    journal::{self, Journal},
+    log_query::Query,
+};
 
 const FOLDER: &str = "/var/log";
 
-pub async fn answer(path: &str) -> Answer {
-    answer_of(Path::new(FOLDER), path)
+/// With `asks_services` the query of the URL may ask for services of the machine.
+pub async fn answer(path: &str, query: &str, asks_services: bool) -> Answer {
+    let folder = Path::new(FOLDER);
+    match asked(folder, path, query, asks_services) {
+        Ok(Asked::Files(path)) => answer_of(folder, &path),
+        Ok(Asked::Services(query)) => journal::answer(Journal::of_this_machine(folder), query),
+        Err((code, why)) => text(code, format!("{why}\n")),
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Asked {
+    Files(String),
+    Services(Query),
+}
+
+fn asked(folder: &Path, path: &str, query: &str, asks_services: bool) -> Result<Asked, (StatusCode, String)> {
+    let query = if asks_services { Query::read(query).map_err(|why| (StatusCode::BAD_REQUEST, why))? } else { None };
+    let Some(query) = query else { return Ok(Asked::Files(path.to_owned())) };
+    let refused = |why: String| (StatusCode::NOT_ACCEPTABLE, why);
+    if !path.trim_matches('/').is_empty() {
+        return Err(refused("path not allowed in query mode".to_owned()));
+    }
+    let root = Dir::open(folder).ok();
+    let is_there = |file: &str| {
+        let (file, root) = (file.replace('\\', "/"), root.as_ref());
+        let file = Path::new(file.trim_start_matches('/'));
+        root.is_some_and(|root| root.file(file).is_ok() || root.folder(file).is_ok())
+    };
+    query.check(is_there).map_err(refused)?;
+    Ok(query.file().map_or_else(|| Asked::Services(query), Asked::Files))
 }
 
 fn answer_of(folder: &Path, path: &str) -> Answer {
@@ -105,5 +138,28 @@ mod tests {
         for path in ["/link", "/none", "/../shadow"] {
             assert_eq!(read(&logs, path).await.0, 404, "{path}");
         }
+    }
+
+    #[test]
+    fn services_are_asked_for_only_where_that_is_switched_on() {
+        let logs = tempfile::tempdir().unwrap();
+        fs::write(logs.path().join("syslog"), "").unwrap();
+        let check = |path: &str, query: &str, is_on: bool, expected: Result<&str, u16>| {
+            let asked = asked(logs.path(), path, query, is_on);
+            let got = asked.map(|asked| match asked {
+                Asked::Files(path) => path,
+                Asked::Services(query) => query.services.join(","),
+            });
+            assert_eq!(got.as_deref().map_err(|(code, _)| code.as_u16()), expected, "{path} {query}");
+        };
+        check("/syslog", "", true, Ok("/syslog"));
+        check("/", "query=kubelet", false, Ok("/"));
+        check("/", "query=kubelet", true, Ok("kubelet"));
+        check("/", "query=/syslog", true, Ok("/syslog"));
+        check("/", "query=%5Csyslog", true, Ok("/syslog"));
+        check("/", "query=/none", true, Err(406));
+        check("/", "query=/../etc/passwd", true, Err(406));
+        check("/syslog", "query=kubelet", true, Err(406));
+        check("/", "query=kubelet&boot=x", true, Err(400));
     }
 }

@@ -163,6 +163,12 @@ impl Api {
         about.map(|event| format!("{} {}", text(event, "reason"), text(event, "message"))).collect()
     }
 
+    /// How often an event with this message was told again.
+    pub fn repeated(&self, message: &str) -> usize {
+        let is_again = |event: &&Value| event["count"].as_u64() > Some(1) && event["message"] == *message;
+        self.state.lock().events.iter().filter(is_again).count()
+    }
+
     /// Whether an object of that name has ever been so.
     pub fn was_ever(&self, name: &str, is_so: impl Fn(&Value) -> bool) -> bool {
         self.state.lock().changes.iter().any(|(place, _, object)| place.name == name && is_so(object))

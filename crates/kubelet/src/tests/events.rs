@@ -1,6 +1,11 @@
 //! The events of Pods that cannot get on, and of nodes.
 //! Upstream counterpart: pkg/kubelet/events/event.go.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use futures::FutureExt;
 use json::{Value, json};
 use runtime::{Error, fake::Moment};
@@ -89,5 +94,61 @@ fn of_two_manifests_of_one_name_the_first_counts_and_the_other_is_told_of() {
         .await;
         std::fs::remove_file(world.manifests().join("a.json")).unwrap();
         until("the other takes its place", || world.engine.running() == ["second"]).await;
+    });
+}
+
+/// The engine does not answer a call while the switch is on.
+fn refuse(world: &World, call: &'static str) -> Arc<AtomicBool> {
+    let switch = Arc::new(AtomicBool::new(true));
+    let is_on = switch.clone();
+    world.engine_does(move |asked, moment| {
+        let fails = moment == Moment::Before && asked == call && is_on.load(Ordering::Relaxed);
+        let failure = Error::Incomplete { call: "a question", field: "an answer" };
+        async move { if fails { Err(failure) } else { Ok(()) } }.boxed()
+    });
+    switch
+}
+
+const WORDS: &str = "error determining status: the container engine's answer to a question lacks an answer";
+
+#[test]
+fn a_pod_of_which_the_engine_cannot_tell_says_so_once() {
+    let world = World::new();
+    world.make_pod("p", spec("m"));
+    let told =
+        |words: &str| world.api.events("p").into_iter().filter(|event| event.starts_with(words)).collect::<Vec<_>>();
+    world.life(None, async || {
+        let switch = refuse(&world, "sandbox_status");
+        until("a new sandbox is told of", || !told("FailedPodSandBoxStatus").is_empty()).await;
+        assert_eq!(told("Failed"), ["FailedPodSandBoxStatus Unable to get pod sandbox status: the container engine's answer to a question lacks an answer"]);
+        switch.store(false, Ordering::Relaxed);
+        until("the Pod is ready", || world.is_ready("p")).await;
+        let switch = refuse(&world, "container_status");
+        world.delete_pod("p");
+        until("a container is told of", || !told("FailedSync").is_empty()).await;
+        let begun = clock::now();
+        until("it was asked for again and again", || clock::now().duration_since(begun).as_secs() > 20).await;
+        assert_eq!(told("FailedSync"), [format!("FailedSync {WORDS}")]);
+        assert_eq!(world.api.repeated(WORDS), 0, "other events about the Pod are not crowded out");
+        switch.store(false, Ordering::Relaxed);
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+    });
+}
+
+#[test]
+fn an_engine_that_tells_of_nothing_is_no_event_of_each_pod() {
+    let world = World::new();
+    world.make_pod("p", spec("m"));
+    world.life(None, async || {
+        let switch = refuse(&world, "sandboxes");
+        let begun = clock::now();
+        until("it was asked for again and again", || clock::now().duration_since(begun).as_secs() > 20).await;
+        switch.store(false, Ordering::Relaxed);
+        until("the Pod is ready", || world.is_ready("p")).await;
+        assert!(
+            !world.api.events("p").iter().any(|event| event.contains("lacks an answer")),
+            "{:?}",
+            world.api.events("p")
+        );
     });
 }

@@ -328,3 +328,33 @@ fn the_resources_of_a_whole_pod_change_in_place() {
         assert_eq!((world.asked("start m"), world.engine.resources("m").unwrap().cpu_quota), (1, 5_000));
     });
 }
+
+#[test]
+fn another_period_of_quotas_changes_no_limit_and_holds_for_what_is_told_from_then_on() {
+    let world = World::new();
+    let features = *world.features.lock();
+    *world.features.lock() = features.with(Feature::CustomCPUCFSQuotaPeriod, true);
+    let told = |world: &World| {
+        let told = world.engine.resources("m").unwrap();
+        (told.cpu_quota, told.cpu_period, told.cpu_shares)
+    };
+    world.make_pod("p", spec("100m", "64Mi"));
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        assert_eq!(told(&world), (10_000, 100_000, 102));
+    });
+    world.settings.lock().cfs.period = 20_000;
+    world.life(None, async || {
+        until("it is as it was", || has(&world, "p", "100m", "64Mi")).await;
+        ask(&world, "p", "200m", "64Mi");
+        until("it has grown", || has(&world, "p", "200m", "64Mi")).await;
+        assert_eq!((told(&world), world.asked("update m")), ((4_000, 20_000, 204), 1));
+    });
+    world.settings.lock().cfs.enforced = false;
+    world.life(None, async || {
+        until("it is as it was", || has(&world, "p", "200m", "64Mi")).await;
+        world.make_pod("free", spec("300m", "64Mi"));
+        until("another is shown with the limit that it does not have", || has(&world, "free", "300m", "64Mi")).await;
+        assert_eq!((told(&world), world.asked("update m")), ((0, 0, 307), 1));
+    });
+}

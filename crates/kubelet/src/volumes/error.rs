@@ -64,11 +64,18 @@ pub struct MountError {
     pub source: VolumeError,
 }
 
+impl VolumeError {
+    /// It is about a device, not about files.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self, VolumeError::Step { step, .. } if step.starts_with("MapVolume"))
+    }
+}
+
 impl MountError {
     /// The reasons of the events about it.
     pub fn reasons(&self) -> &'static [&'static str] {
         match &self.source {
-            VolumeError::Step { step, .. } if step.starts_with("MapVolume") => &["FailedMapVolume"],
+            source if source.is_of_device() => &["FailedMapVolume"],
             VolumeError::Step { step: OPTIONS_STEP, .. } => &["UnsupportedMountOption", "FailedMount"],
             _ => &["FailedMount"],
         }

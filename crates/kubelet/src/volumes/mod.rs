@@ -23,6 +23,8 @@ use std::{
     sync::Arc,
 };
 
+use api::rules::volume::driver_plugin;
+use client::{EventKind, events::reference};
 use clock::Instant;
 use k8s_openapi::api::core::v1::{Pod, Volume, VolumeDevice, VolumeMount};
 
@@ -30,9 +32,9 @@ use self::{
     error::{MountError, VolumeError},
     folder::{PodFolder, blocking},
     mounter::Mounter,
-    plugin::{Followed, Means, Mounted, Plugin, Request, Unmount},
-    plugins::PLUGINS,
-    remote::Remote,
+    plugin::{Followed, Means, Mounted, Persistent, Plugin, Request, Unmount},
+    plugins::{PLUGINS, persistent_claim::PersistentClaim},
+    remote::{Remote, hold},
     state::{Record, State},
 };
 use crate::{counted::Figures, csi::Csi};
@@ -71,11 +73,6 @@ fn plugin_of(volume: &Volume) -> Option<&'static dyn Plugin> {
     PLUGINS.iter().copied().find(|plugin| plugin.takes(volume))
 }
 
-/// The sorts of a Pod's volumes, one for each, by their plugins' names.
-pub fn sorts(pod: &Pod) -> impl Iterator<Item = &'static str> {
-    volumes(pod).filter_map(plugin_of).map(Plugin::name)
-}
-
 /// The objects whose changes a Pod's volumes show.
 pub fn followed(pod: &Pod) -> Vec<Followed> {
     volumes(pod).filter_map(|volume| Some(plugin_of(volume)?.follows(volume))).flatten().collect()
@@ -87,9 +84,11 @@ pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<Mount
     let mut state = read(folder).await;
     for volume in volumes(pod) {
         // A volume that is mounted already stays so while it is refreshed.
-        let held = state.records().get(&volume.name).and_then(|record| record.mounted.clone());
-        let request = Request { pod, volume, folder, means, held };
-        match held_open(&request, one(&request, &mut state).await).await {
+        let record = state.records().get(&volume.name);
+        let known = record.and_then(|record| record.persistent.clone());
+        let held = record.and_then(|record| record.mounted.clone());
+        let request = Request { held, ..Request::new(pod, volume, folder, means) };
+        match held_open(&request, one(&request, known, &mut state).await).await {
             Ok(one) => _ = mounted.insert(volume.name.clone(), one),
             Err(source) => failed.push(MountError { volume: volume.name.clone(), source }),
         }
@@ -97,7 +96,7 @@ pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<Mount
     if failed.is_empty() { Ok(mounted) } else { Err(failed) }
 }
 
-async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, VolumeError> {
+async fn one(request: &Request<'_>, known: Option<Persistent>, state: &mut State) -> Result<Mounted, VolumeError> {
     let name = &request.volume.name;
     let Some(plugin) = plugin_of(request.volume) else {
         return Err(VolumeError::Unsupported(format!(
@@ -106,15 +105,54 @@ async fn one(request: &Request<'_>, state: &mut State) -> Result<Mounted, Volume
     };
     let held = request.held.clone();
     if let Some(held) = held.as_ref().filter(|_| plugin.stays(request)) {
+        known.into_iter().for_each(|known| _ = request.persistent.set(known));
         return Ok(held.clone());
     }
-    note(state, name, Record { plugin: plugin.name().to_owned(), mounted: held }).await?;
+    let record = Record { plugin: plugin.name().to_owned(), mounted: held, persistent: known };
+    note(state, name, record.clone()).await?;
     let begun = Instant::now();
     let mounted = plugin.mount(request).await;
-    request.means.figures.storage(plugin.name(), "volume_mount", mounted.is_ok(), begun.elapsed());
+    let persistent = request.persistent.get().cloned().or(record.persistent.clone());
+    if let Some(counted_as) = counted_as(request, plugin, persistent.as_ref()) {
+        let is_device = mounted.as_ref().map_or_else(VolumeError::is_of_device, |mounted| mounted.is_device);
+        let operation = if is_device { "map_volume" } else { "volume_mount" };
+        request.means.figures.storage(&counted_as, operation, mounted.is_ok(), begun.elapsed());
+    }
     let mounted = mounted?;
-    note(state, name, Record { plugin: plugin.name().to_owned(), mounted: Some(mounted.clone()) }).await?;
+    note(state, name, Record { mounted: Some(mounted.clone()), persistent, ..record }).await?;
     Ok(mounted)
+}
+
+/// The name of a volume's plugin in metrics. Nobody knows it of a claim without a volume. Authors of Pods name drivers: only one that is
+/// here has a name of its own.
+fn counted_as(request: &Request<'_>, plugin: &dyn Plugin, persistent: Option<&Persistent>) -> Option<String> {
+    let driver = request.volume.csi.as_ref().map(|source| source.driver.as_str());
+    if let Some(driver) = driver.filter(|driver| request.means.csi.knows(driver)) {
+        return Some(driver_plugin(driver));
+    }
+    name_of(plugin.name(), persistent)
+}
+
+fn name_of(plugin: &str, persistent: Option<&Persistent>) -> Option<String> {
+    match persistent {
+        Some(persistent) => Some(persistent.plugin.clone()),
+        None => (plugin != PersistentClaim.name()).then(|| format!("kubernetes.io/{plugin}")),
+    }
+}
+
+/// A Pod's volumes by the names of their plugins in metrics, and whether each is mounted.
+pub async fn counts(pod: &Pod, folder: &PodFolder) -> Vec<(String, bool)> {
+    let state = read(folder).await;
+    let one = |volume: &Volume| {
+        let record = state.records().get(&volume.name);
+        let persistent = record.and_then(|record| record.persistent.as_ref());
+        let name = match &volume.csi {
+            Some(source) => driver_plugin(&source.driver),
+            None => name_of(plugin_of(volume)?.name(), persistent)?,
+        };
+        Some((name, record.is_some_and(|record| record.mounted.is_some())))
+    };
+    volumes(pod).filter_map(one).collect()
 }
 
 /// A device that a Pod has is kept open meanwhile, also after a start of the machine.
@@ -122,9 +160,21 @@ async fn held_open(request: &Request<'_>, mounted: Result<Mounted, VolumeError>)
     let mounted = mounted?;
     if mounted.is_device {
         let (remote, mounter) = (&request.means.remote, &request.means.mounter);
-        remote.hold(request.folder, &request.volume.name, &mounted.path, mounter).await?;
+        if remote.hold(request.folder, &request.volume.name, &mounted.path, mounter).await? {
+            tell_mapped(request, &mounted);
+        }
     }
     Ok(mounted)
+}
+
+/// The events of a device that a Pod has got: where the node has it, and where it is for this Pod.
+fn tell_mapped(request: &Request<'_>, mounted: &Mounted) {
+    let name = request.persistent.get().map_or(&request.volume.name, |persistent| &persistent.name);
+    let of_pod = hold::places(request.folder);
+    for (which, path) in [("globalMapPath", mounted.path.as_path()), ("volumeMapPath", of_pod.as_path())] {
+        let text = format!("MapVolume.MapPodDevice succeeded for volume \"{name}\" {which} \"{}\"", path.display());
+        (request.means.tell)(&reference(request.pod), EventKind::Normal, "SuccessfulMountVolume", &text);
+    }
 }
 
 async fn read(folder: &PodFolder) -> State {
@@ -149,6 +199,10 @@ pub async fn mounted(pod: &Pod, folder: &PodFolder) -> Option<MountedVolumes> {
     volumes(pod).map(of).collect()
 }
 
+fn is_of_driver(plugin: &str) -> bool {
+    plugin.starts_with("kubernetes.io/csi")
+}
+
 /// Unmounts the volumes of a Pod and removes its folder. Succeeds when it is gone already.
 pub async fn unmount(
     folder: &PodFolder,
@@ -168,7 +222,13 @@ pub async fn unmount(
             let mounted = record.mounted.as_ref();
             let begun = Instant::now();
             let unmounted = plugin.unmount(&Unmount { folder, volume, mounted, mounter, remote }).await;
-            figures.storage(plugin.name(), "volume_unmount", unmounted.is_ok(), begun.elapsed());
+            // Volumes of drivers were given back above, and counted there.
+            let counted = name_of(plugin.name(), record.persistent.as_ref()).filter(|name| !is_of_driver(name));
+            if let Some(name) = counted {
+                let is_device = mounted.is_some_and(|mounted| mounted.is_device);
+                let operation = if is_device { "unmap_volume" } else { "volume_unmount" };
+                figures.storage(&name, operation, unmounted.is_ok(), begun.elapsed());
+            }
             unmounted?;
         }
     }

@@ -1,6 +1,10 @@
 //! A volume plugin: it mounts the volumes of one sort, and unmounts them again.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Pod, Volume};
@@ -43,9 +47,24 @@ pub struct Request<'a> {
     pub means: &'a Means,
     /// It is mounted so, and is to be brought up to date.
     pub held: Option<Mounted>,
+    /// The PersistentVolume behind it, once its plugin has found that.
+    pub persistent: OnceLock<Persistent>,
 }
 
-impl Request<'_> {
+/// A PersistentVolume, for whoever tells of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Persistent {
+    pub name: String,
+    /// Upstream's name of its plugin.
+    pub plugin: String,
+}
+
+impl<'a> Request<'a> {
+    /// For a volume that is not mounted.
+    pub fn new(pod: &'a Pod, volume: &'a Volume, folder: &'a PodFolder, means: &'a Means) -> Self {
+        Request { pod, volume, folder, means, held: None, persistent: OnceLock::new() }
+    }
+
     pub fn pod_uid(&self) -> &str {
         self.pod.metadata.uid.as_deref().unwrap_or_default()
     }

@@ -16,14 +16,17 @@ use serde::{Deserialize, Serialize};
 use crate::volumes::{
     error::{VolumeError, file_error},
     folder::PodFolder,
-    plugin::Mounted,
+    plugin::{Mounted, Persistent},
 };
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub plugin: String,
     /// `None` as long as mounting is not over.
     pub mounted: Option<Mounted>,
+    /// The PersistentVolume behind a claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent: Option<Persistent>,
 }
 
 #[derive(Clone)]
@@ -95,7 +98,8 @@ mod tests {
         assert!(State::read(&folder).records().is_empty());
         fs::create_dir_all(folder.path()).unwrap();
         let mounted = Some(Mounted { path: "/v".into(), read_only: true, relabel: true, ..Mounted::default() });
-        let records = [Record { plugin: "secret".into(), mounted: None }, Record { plugin: "secret".into(), mounted }];
+        let record = Record { plugin: "secret".into(), ..Record::default() };
+        let records = [record.clone(), Record { mounted, ..record }];
         for record in &records {
             State::read(&folder).set("v", record.clone()).unwrap();
             assert_eq!(State::read(&folder).records().get("v"), Some(record));
@@ -111,7 +115,9 @@ mod tests {
             let folder = PodFolder::new(root.path(), uid);
             fs::create_dir_all(folder.path()).unwrap();
             let mounted = Some(Mounted { exclusive, ..Mounted::default() });
-            State::read(&folder).set("x", Record { plugin: "persistent-claim".into(), mounted }).unwrap();
+            State::read(&folder)
+                .set("x", Record { plugin: "persistent-claim".into(), mounted, ..Record::default() })
+                .unwrap();
         }
         assert_eq!(held_alone(root.path()), [("v".to_owned(), root.path().join("pods/a"))].into());
     }

@@ -139,7 +139,6 @@ pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
 };
 
 pub const VOLUME_ATTRIBUTES_CLASS: Kind<VolumeAttributesClass> = Kind {
-    without_effect: Some("no volume is changed after it"),
     short: &["vac"],
     validate: Some(validate::attributes_class),
     validate_update: Some(|new, old, _| validate::attributes_class_update(new, old)),

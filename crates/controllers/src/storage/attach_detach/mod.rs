@@ -8,10 +8,11 @@
 //! gets its attachment when every other one is gone. One that a node still has mounted is left to it: for six minutes after
 //! its last Pod if the node is not ready, for ever if it is; not at all if somebody says that the node is off.
 
+pub(super) mod figures;
 mod observed;
 #[cfg(test)]
 mod tests;
-mod volume;
+pub(super) mod volume;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -26,6 +27,7 @@ use k8s_openapi::api::{
 };
 use parking_lot::Mutex;
 
+use self::figures::UnderWay;
 use self::observed::{DesiredVolume, Observed, Rival, concerned_by_claim, concerned_by_volume, node_key, users};
 use super::claim_protection::{BY_CLAIM, by_claim};
 use crate::node::{conditions, on_node};
@@ -53,6 +55,7 @@ pub struct AttachDetach {
     asked: Mutex<HashMap<String, (String, Timestamp)>>,
     /// The events that were told of the attachments that there are, and of those that had to wait: each is told once.
     told: Mutex<HashMap<Key, String>>,
+    under_way: UnderWay,
 }
 
 impl Controller for AttachDetach {
@@ -70,6 +73,7 @@ impl Controller for AttachDetach {
 
     fn watches(&self, watches: &mut Watches<Node>) {
         let caches = watches.caches();
+        figures::follow(caches);
         on_node::index(&caches.of::<Pod>());
         caches.of::<Pod>().add_index(BY_CLAIM, by_claim);
         caches.of::<VolumeAttachment>().add_index(BY_NODE, |a| vec![a.spec.node_name.clone()]);
@@ -96,6 +100,7 @@ impl Controller for AttachDetach {
         let name = node.metadata.name.as_deref().unwrap_or("");
         let mut observed = Observed::of(name, listers.caches);
         self.remember(&mut observed, name);
+        self.under_way.look(name, Some(node), &observed, clock::now());
         self.reserve(&mut observed, name, listers.caches);
         observed
     }
@@ -143,6 +148,7 @@ impl Controller for AttachDetach {
     fn plan_gone(&self, key: &Key, listers: &Listers, _: Timestamp) -> Plan {
         let mut observed = Observed::of(&key.name, listers.caches);
         self.remember(&mut observed, &key.name);
+        self.under_way.look(&key.name, None, &observed, clock::now());
         let mut plan = Plan::default();
         let writes = detach(None, &observed, &mut Vec::new(), &mut plan, clock::now_seconds());
         writes.into_iter().for_each(|write| _ = plan.step(write));

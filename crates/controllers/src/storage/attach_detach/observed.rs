@@ -69,8 +69,10 @@ pub struct Observed {
 impl Observed {
     pub fn of(node: &str, caches: &Caches) -> Self {
         let mut observed = Observed { attachments: attachments(node, caches), ..Observed::default() };
+        let (claims, volumes, drivers) = (caches.of(), caches.of(), caches.of());
         for pod in on_node::pods(caches, node).into_iter().filter(|pod| !volume::is_over(pod)) {
-            for volume in volume::volumes(&pod, caches).into_iter().filter(|v| volume::is_attachable(v, caches)) {
+            let used = volume::volumes(&pod, &claims, &volumes).into_iter();
+            for volume in used.filter(|v| volume::is_attachable(v, &drivers)) {
                 let name = volume.metadata.name.clone().unwrap_or_default();
                 let wanted = observed.wanted.entry(name.clone()).or_insert_with(|| DesiredVolume {
                     attachment: observed

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use api::rules::{
-    pod::{is_deleted, is_terminal, volume_claims},
+    pod::{VolumeClaim, is_deleted, is_terminal, volume_claims},
     volume::{is_bind_completed, volume_of},
 };
-use client::{Caches, Key};
+use client::{Cache, Key};
 use k8s_openapi::{
     api::{
         core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
@@ -49,9 +49,9 @@ pub fn attachment(volume: &PersistentVolume, node: &str) -> VolumeAttachment {
 }
 
 /// Whether the volume is attached at all. A driver that nobody has told of is taken to need it.
-pub fn is_attachable(volume: &PersistentVolume, caches: &Caches) -> bool {
+pub fn is_attachable(volume: &PersistentVolume, drivers: &Cache<CSIDriver>) -> bool {
     let Some((driver, _)) = handle(volume) else { return false };
-    let driver = caches.of::<CSIDriver>().get(&Key::new("", driver));
+    let driver = drivers.get(&Key::new("", driver));
     driver.is_none_or(|driver| driver.spec.attach_required != Some(false))
 }
 
@@ -68,16 +68,25 @@ pub fn is_over(pod: &Pod) -> bool {
     is_terminal(pod) || (is_deleted(pod) && !states.any(|s| s.terminated.is_none() && s.waiting.is_none()))
 }
 
+/// The volume that a claim of a Pod is bound to.
+pub fn of_claim(
+    pod: &Pod,
+    used: &VolumeClaim,
+    claims: &Cache<PersistentVolumeClaim>,
+    volumes: &Cache<PersistentVolume>,
+) -> Option<Arc<PersistentVolume>> {
+    let claim = claims.get(&Key::new(pod.metadata.namespace.as_deref().unwrap_or(""), used.name.as_str()))?;
+    let volume = volumes.get(&Key::new("", volume_of(&claim)))?;
+    let owner = volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone();
+    let tied = owner == claim.metadata.uid && is_bind_completed(&claim) && used.is(&claim, pod);
+    tied.then_some(volume)
+}
+
 /// The volumes that a Pod's claims are bound to.
-pub fn volumes(pod: &Pod, caches: &Caches) -> Vec<Arc<PersistentVolume>> {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or("");
-    let (claims, volumes) = (caches.of::<PersistentVolumeClaim>(), caches.of::<PersistentVolume>());
-    let bound = |used: api::rules::pod::VolumeClaim| {
-        let claim = claims.get(&Key::new(namespace, used.name.as_str()))?;
-        let volume = volumes.get(&Key::new("", volume_of(&claim)))?;
-        let owner = volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone();
-        let tied = owner == claim.metadata.uid && is_bind_completed(&claim) && used.is(&claim, pod);
-        tied.then_some(volume)
-    };
-    volume_claims(pod).filter_map(bound).collect()
+pub fn volumes(
+    pod: &Pod,
+    claims: &Cache<PersistentVolumeClaim>,
+    volumes: &Cache<PersistentVolume>,
+) -> Vec<Arc<PersistentVolume>> {
+    volume_claims(pod).filter_map(|used| of_claim(pod, &used, claims, volumes)).collect()
 }

@@ -25,7 +25,12 @@ use k8s_openapi::{
 };
 use parking_lot::Mutex;
 
-use super::{BY_CLAIM, by_claim, claim_key, claim_ref, phase, provision, volumes::with_phase};
+use super::{
+    BY_CLAIM, by_claim, claim_key, claim_ref, phase,
+    provision::{self, PROVISIONER},
+    took::Took,
+    volumes::with_phase,
+};
 use crate::storage::claim_protection::{BY_CLAIM as PODS_BY_CLAIM, by_claim as pods_by_claim};
 
 /// The names of the indexes of free volumes by class, of claims without volume by class, and of claims by volume.
@@ -36,13 +41,14 @@ const BY_VOLUME: &str = "claims by volume";
 /// How soon a claim is looked at again when others have chosen what would do.
 const CONTENDED: Duration = Duration::from_secs(1);
 
-#[derive(Default)]
 pub struct Claims {
     /// The volume that was chosen for a claim, and its version then. Until the cache shows another version, other claims
     /// leave it alone, which spares them a refused write.
     chosen: Mutex<HashMap<Key, (String, String)>>,
     /// Whether volumes of classes that ask for folders of a node are made here.
     host_paths: bool,
+    /// How long volumes take to be made for claims.
+    took: Took,
 }
 
 #[derive(Default)]
@@ -77,7 +83,7 @@ fn has_no_node(pod: &Pod) -> bool {
 
 impl Claims {
     pub fn new(host_paths: bool) -> Self {
-        Claims { host_paths, ..Claims::default() }
+        Claims { host_paths, chosen: Mutex::default(), took: Took::new("provision") }
     }
 
     /// The best volume for a claim that names none: one that is reserved for it, else of those that give no more access
@@ -113,6 +119,7 @@ impl Claims {
 
     fn forget(&self, key: &Key) {
         self.chosen.lock().remove(key);
+        self.took.forget(key);
     }
 }
 
@@ -158,7 +165,10 @@ impl Controller for Claims {
     fn observe(&self, claim: &PersistentVolumeClaim, listers: &Listers) -> Observed {
         let (caches, named, key) = (listers.caches, volume_of(claim), Key::of(claim));
         if !is_free(claim) {
-            self.forget(&key);
+            self.chosen.lock().remove(&key);
+            if is_bind_completed(claim) {
+                self.took.end(&key, clock::now());
+            }
             let volume = caches.of::<PersistentVolume>().get(&Key::new("", named)).filter(|_| !named.is_empty());
             return Observed { volume, ..Observed::default() };
         }
@@ -170,9 +180,13 @@ impl Controller for Claims {
         let pods = caches.of::<Pod>().by_index(PODS_BY_CLAIM, &key.to_string());
         let waiting = pods.iter().filter(|pod| has_no_node(pod) && !is_terminal(pod));
         let (volume, contended) = self.choose(claim, caches);
+        let class = classes.get(&Key::new("", class_of_claim(claim)));
+        if let Some(class) = class.as_ref().filter(|_| annotation(&claim.metadata, PROVISIONER).is_some()) {
+            self.took.begin(key, &class.provisioner, clock::now());
+        }
         Observed {
             host_paths: self.host_paths,
-            class: classes.get(&Key::new("", class_of_claim(claim))),
+            class,
             default_class: if names_class(claim) { None } else { default_class() },
             volume,
             contended,

@@ -23,6 +23,7 @@ mod provision;
 pub mod recycle;
 #[cfg(test)]
 mod tests;
+mod took;
 mod volumes;
 
 use client::Key;
@@ -33,6 +34,7 @@ use super::figures;
 pub use claims::Claims;
 pub use provision::PROVISIONER;
 pub use recycle::Settings;
+pub(super) use took::render as metrics;
 use volumes::Volumes;
 
 /// The name of the index of volumes by the claim that they are reserved for or bound to.

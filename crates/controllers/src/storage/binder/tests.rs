@@ -106,7 +106,7 @@ fn told(plan: &Plan) -> String {
 
 fn check_claim(words: &str, offered: Option<&str>, expected: &str) {
     let observed = Observed { volume: offered.map(|words| Arc::new(volume(words))), ..Observed::default() };
-    let plan = Claims::default().plan(&claim(words), &observed, NOW);
+    let plan = Claims::new(false).plan(&claim(words), &observed, NOW);
     assert_eq!(told(&plan), expected, "{words} with {offered:?}");
 }
 
@@ -156,7 +156,7 @@ fn what_was_bound_is_bound_again_or_lost() {
         &lost("ClaimMisbound: Two claims are bound to the same volume, this one is bound incorrectly"),
     );
     let late = Observed { cache_is_late: true, ..Observed::default() };
-    assert!(Claims::default().plan(&claim("named bound Bound"), &late, NOW).is_empty());
+    assert!(Claims::new(false).plan(&claim("named bound Bound"), &late, NOW).is_empty());
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_claim_without_volume_waits_or_orders_one() {
             waiting: pods.iter().map(|p| (*p).to_owned()).collect(),
             ..Observed::default()
         };
-        let plan = Claims::default().plan(&claim(words), &observed, NOW);
+        let plan = Claims::new(false).plan(&claim(words), &observed, NOW);
         assert_eq!(told(&plan), expected, "{words} of {of:?}");
     };
     let none = "FailedBinding: no persistent volumes available for this claim and no storage class is set";
@@ -207,7 +207,7 @@ fn a_claim_without_volume_waits_or_orders_one() {
 #[test]
 fn a_volume_of_another_moment_is_not_chosen_twice() {
     let observed = Observed { contended: true, ..Observed::default() };
-    let plan = Claims::default().plan(&claim(""), &observed, NOW);
+    let plan = Claims::new(false).plan(&claim(""), &observed, NOW);
     assert_eq!((told(&plan).as_str(), plan.requeue_after.is_some()), ("", true));
 }
 
@@ -215,7 +215,7 @@ fn a_volume_of_another_moment_is_not_chosen_twice() {
 fn the_status_says_what_the_claim_has() {
     let status = |offered: &str| {
         let observed = Observed { volume: Some(Arc::new(volume(offered))), ..Observed::default() };
-        let plan = Claims::default().plan(&claim("named bound"), &observed, NOW);
+        let plan = Claims::new(false).plan(&claim("named bound"), &observed, NOW);
         plan.status.unwrap().body()["status"].clone()
     };
     let whole = json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}});
@@ -348,7 +348,7 @@ fn folders_of_a_node_are_made_where_that_is_wanted() {
     };
     let plan = |claim: &PersistentVolumeClaim, more: Value, host_paths: bool| {
         let observed = Observed { class: class(more), host_paths, ..Observed::default() };
-        Claims::default().plan(claim, &observed, NOW)
+        Claims::new(false).plan(claim, &observed, NOW)
     };
     let check = |words: &str, more: Value, host_paths: bool, expected: &str| {
         assert_eq!(told(&plan(&claim(words), more, host_paths)), expected, "{words}");

@@ -15,6 +15,7 @@ use super::{
     BY_CLAIM, by_claim, claim_key, claim_ref, phase,
     provision::HOST_PATH,
     recycle::{self, Own, Progress, Settings},
+    took::Took,
 };
 use crate::storage::claim_protection::{BY_CLAIM as PODS_BY_CLAIM, by_claim as pods_by_claim};
 
@@ -27,6 +28,8 @@ const AGAIN: Duration = Duration::from_secs(15);
 pub struct Volumes {
     settings: Settings,
     own: Own,
+    /// How long volumes take to be deleted.
+    took: Took,
 }
 
 #[derive(Default)]
@@ -41,7 +44,7 @@ pub struct Observed {
 
 impl Volumes {
     pub fn new(settings: Settings) -> Self {
-        Volumes { settings, own: Own::default() }
+        Volumes { settings, own: Own::default(), took: Took::new("delete") }
     }
 }
 
@@ -66,8 +69,13 @@ impl Controller for Volumes {
 
     fn observe(&self, volume: &PersistentVolume, listers: &Listers) -> Observed {
         let mut observed = Observed::default();
+        let key = Key::of(volume);
         if !is_given_up(volume) {
             self.own.forget(volume);
+            self.took.forget(&key);
+        } else if policy(volume) == "Delete" {
+            let provisioner = annotation(&volume.metadata, PROVISIONED_BY).unwrap_or("N/A");
+            self.took.begin(key, provisioner, clock::now());
         }
         let (Some(key), Some(held)) = (claim_key(volume), claim_ref(volume)) else { return observed };
         match listers.caches.of::<PersistentVolumeClaim>().get(&key) {
@@ -119,6 +127,11 @@ impl Controller for Volumes {
             _ if is_spare(volume, claim) => release(volume, observed.progress.as_ref(), now),
             _ => free(volume),
         }
+    }
+
+    fn plan_gone(&self, key: &Key, _: &Listers, _: Timestamp) -> Plan {
+        self.took.end(key, clock::now());
+        Plan::default()
     }
 }
 

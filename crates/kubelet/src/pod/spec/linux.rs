@@ -15,7 +15,10 @@ use crate::{
     pod::{
         admit::is_critical,
         desired::DesiredPod,
-        spec::resources::{Compute, PERIOD, quota, shares},
+        spec::{
+            quota::Cfs,
+            resources::{Compute, shares},
+        },
     },
 };
 
@@ -39,6 +42,8 @@ pub struct Ground<'a> {
     pub swap: Option<i64>,
     /// How near to its limit a container's memory comes before the kernel slows it down, as a part of what is beyond its request.
     pub throttling: Option<f64>,
+    /// How limits of processors are kept.
+    pub cfs: Cfs,
 }
 
 fn amount(resources: Option<&ResourceRequirements>, name: &str) -> i64 {
@@ -129,10 +134,10 @@ fn unified(desired: &DesiredPod, container: &Container, ground: &Ground<'_>) -> 
 }
 
 /// The amounts of processors and memory in the engine's terms.
-fn amounts(compute: Compute) -> LinuxContainerResources {
+fn amounts(compute: Compute, cfs: Cfs) -> LinuxContainerResources {
     LinuxContainerResources {
-        cpu_period: PERIOD,
-        cpu_quota: quota(compute.cpu_limit),
+        cpu_period: if cfs.enforced { cfs.period } else { 0 },
+        cpu_quota: cfs.quota(compute.cpu_limit),
         cpu_shares: shares(compute.cpu_request),
         memory_limit_in_bytes: compute.memory_limit,
         ..Default::default()
@@ -145,7 +150,7 @@ pub fn of_sandbox(spec: &PodSpec, ground: &Ground<'_>, is_unbounded: bool) -> [L
     let kills_all = ground.unified && !ground.kills_one;
     let unified: HashMap<_, _> =
         kills_all.then(|| ("memory.oom.group".to_owned(), "1".to_owned())).into_iter().collect();
-    let sized = |compute| LinuxContainerResources { unified: unified.clone(), ..amounts(compute) };
+    let sized = |compute| LinuxContainerResources { unified: unified.clone(), ..amounts(compute, ground.cfs) };
     let bare = PodSpec { overhead: None, ..spec.clone() };
     let (requests, limits) = (pod::requests(&bare), pod::limits(&bare));
     let cpu_limit = limits.get("cpu").copied();
@@ -174,7 +179,7 @@ pub fn of_container(desired: &DesiredPod, container: &Container, ground: &Ground
         oom_score_adj: oom_score(spec, container, ground.memory),
         hugepage_limits: huge_pages::of_container(ground.huge_pages, spec, container),
         unified: unified(desired, container, ground),
-        ..amounts(compute)
+        ..amounts(compute, ground.cfs)
     }
 }
 
@@ -243,6 +248,18 @@ mod tests {
         let [resources, beside] = of_sandbox(pod(&whole).spec(), &Ground { unified: true, ..ground() }, true);
         assert_eq!((resources.cpu_quota, beside.cpu_quota), (-1, 25_000));
         assert_eq!([resources, beside].map(|r| r.unified["memory.oom.group"].clone()), ["1", "1"]);
+    }
+
+    #[test]
+    fn limits_of_processors_have_the_period_of_the_node_or_are_left_out() {
+        let limited = one(r#"{"limits": {"cpu": "500m"}}"#);
+        let told = |cfs: Cfs| {
+            let ground = Ground { cfs, ..ground() };
+            let [sandbox, _] = of_sandbox(limited.spec(), &ground, false);
+            [first(&limited, &ground), sandbox].map(|r| (r.cpu_quota, r.cpu_period, r.cpu_shares))
+        };
+        assert_eq!(told(Cfs { enforced: true, period: 20_000 }), [(10_000, 20_000, 512); 2]);
+        assert_eq!(told(Cfs { enforced: false, period: 20_000 }), [(0, 0, 512); 2]);
     }
 
     #[test]

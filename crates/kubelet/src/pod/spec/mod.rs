@@ -8,6 +8,7 @@ pub mod hardening;
 pub mod linux;
 pub mod mounts;
 pub mod names;
+pub mod quota;
 pub mod render;
 pub mod resources;
 pub mod security;

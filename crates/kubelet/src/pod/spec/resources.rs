@@ -7,7 +7,7 @@ use api::rules::{
 use k8s_cri::v1::LinuxContainerResources;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 
-pub const PERIOD: i64 = 100_000;
+use super::quota::Cfs;
 
 /// cpu.shares of a request: at least 2, the kernel's least.
 pub fn shares(cpu: Option<Quantity>) -> i64 {
@@ -15,15 +15,7 @@ pub fn shares(cpu: Option<Quantity>) -> i64 {
 }
 
 pub fn shares_of(milli: i64) -> i64 {
-    (milli * 1024 / 1000).clamp(2, 262_144)
-}
-
-/// cpu.cfs_quota_us of a limit, for a period of 100 ms; 0 is none.
-pub fn quota(cpu: Option<Quantity>) -> i64 {
-    match cpu.map_or(0, Quantity::milli_value) {
-        0 => 0,
-        milli => (milli * PERIOD / 1000).max(1000),
-    }
+    (milli.saturating_mul(1024) / 1000).clamp(2, 262_144)
 }
 
 /// The limits of the classes: all Pods together what the node has for them, Burstable Pods what they request, BestEffort Pods what
@@ -82,7 +74,8 @@ impl Compute {
 /// The kernel counts memory in pages.
 const PAGE: i64 = 4096;
 
-/// The limits of a container, as its cgroup is set: no quota and no limit of memory is 0. Memory is a number of whole pages.
+/// The limits of a container, as its cgroup is set: no quota and no limit of memory is 0. Quotas are of the node's period, memory is a
+/// number of whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub shares: i64,
@@ -95,24 +88,24 @@ fn whole_pages(bytes: i64) -> i64 {
 }
 
 impl Limits {
-    pub fn of(resources: &LinuxContainerResources) -> Self {
+    pub fn of(resources: &LinuxContainerResources, cfs: Cfs) -> Self {
         Limits {
             shares: resources.cpu_shares.max(2),
-            quota: resources.cpu_quota.max(0),
+            quota: cfs.converted(resources.cpu_quota, resources.cpu_period),
             memory: whole_pages(resources.memory_limit_in_bytes.max(0)),
         }
     }
 
     /// The limits that an engine tells of a container. Every container has shares, so an engine that tells of none
     /// tells nothing.
-    pub fn told(resources: &LinuxContainerResources) -> Option<Self> {
-        (resources.cpu_shares > 0).then(|| Limits::of(resources))
+    pub fn told(resources: &LinuxContainerResources, cfs: Cfs) -> Option<Self> {
+        (resources.cpu_shares > 0).then(|| Limits::of(resources, cfs))
     }
 
     /// The limits that the container's resources ask for.
-    pub fn wanted(spec: &PodSpec, container: &Container) -> Self {
+    pub fn wanted(spec: &PodSpec, container: &Container, cfs: Cfs) -> Self {
         let compute = Compute::of(spec, container);
-        let (shares, quota) = (shares(compute.cpu_request), quota(compute.cpu_limit));
+        let (shares, quota) = (shares(compute.cpu_request), cfs.quota(compute.cpu_limit));
         Limits { shares: shares.max(2), quota: quota.max(0), memory: whole_pages(compute.memory_limit.max(0)) }
     }
 
@@ -126,17 +119,13 @@ impl Limits {
     pub fn requested_milli(self) -> i64 {
         (self.shares * 1000 + 1023) / 1024
     }
-
-    /// Thousandths of a processor that the quota allows.
-    pub fn limit_milli(self) -> i64 {
-        self.quota * 1000 / PERIOD
-    }
 }
 
 /// The limits of the cgroup of a whole Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PodLimits {
     pub shares: i64,
+    /// Of the node's period.
     pub quota: Option<i64>,
     pub memory: Option<i64>,
     /// The bytes that the kernel never takes back; version 2 alone knows that.
@@ -167,7 +156,7 @@ impl PodLimits {
 }
 
 /// A limit holds for the Pod only when each of its containers has one, or the Pod has one for all of them.
-pub fn of_pod(spec: &PodSpec) -> PodLimits {
+pub fn of_pod(spec: &PodSpec, cfs: Cfs) -> PodLimits {
     let (requests, limits): (Resources, Resources) = (pod::requests(spec), pod::limits(spec));
     let has = |r: Option<&ResourceRequirements>, name: &str| {
         r.and_then(|r| r.limits.as_ref()).and_then(|l| l.get(name)).is_some_and(|q| !parse(q).is_zero())
@@ -179,7 +168,7 @@ pub fn of_pod(spec: &PodSpec) -> PodLimits {
     let limit = |name: &str| limits.get(name).copied().filter(|_| all(name));
     PodLimits {
         shares: shares(requests.get("cpu").copied()),
-        quota: limit("cpu").map(|q| quota(Some(q))).filter(|q| *q > 0),
+        quota: limit("cpu").map(|q| cfs.quota(Some(q))).filter(|q| *q > 0),
         memory: limit("memory").map(Quantity::value).filter(|m| *m > 0),
         ..PodLimits::default()
     }
@@ -193,12 +182,9 @@ mod tests {
     const GIB: i64 = 1 << 30;
 
     #[test]
-    fn shares_and_quotas() {
-        for (cpu, expected) in
-            [(None, (2, 0)), (Some("1m"), (2, 1000)), (Some("100m"), (102, 10_000)), (Some("1.5"), (1536, 150_000))]
-        {
-            let cpu = cpu.map(|text| text.parse().unwrap());
-            assert_eq!((shares(cpu), quota(cpu)), expected, "{cpu:?}");
+    fn shares_of_requests() {
+        for (cpu, expected) in [(None, 2), (Some("1m"), 2), (Some("100m"), 102), (Some("1.5"), 1536)] {
+            assert_eq!(shares(cpu.map(|text| text.parse().unwrap())), expected, "{cpu:?}");
         }
         assert_eq!(shares(Some("10000".parse().unwrap())), 262_144);
     }
@@ -207,7 +193,7 @@ mod tests {
     fn what_a_pod_gets() {
         let one = |resources: &str| format!(r#"{{"name": "c", "resources": {resources}}}"#);
         let check = |spec: String, expected: (i64, Option<i64>, Option<i64>)| {
-            let got = of_pod(pod(&spec).spec());
+            let got = of_pod(pod(&spec).spec(), Cfs::default());
             assert_eq!((got.shares, got.quota, got.memory), expected, "{spec}");
         };
         let limited = one(r#"{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}"#);
@@ -241,11 +227,17 @@ mod tests {
     fn limits_read_back_as_they_were_asked_for() {
         let desired = pod(r#"{"containers": [{"name": "c", "resources": {
             "requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}]}"#);
-        let wanted = Limits::wanted(desired.spec(), &desired.spec().containers[0]);
-        assert_eq!((wanted.requested_milli(), wanted.limit_milli(), wanted.memory), (250, 500, GIB));
-        assert_eq!(Limits::told(&LinuxContainerResources::default()), None);
+        let cfs = Cfs { period: 20_000, ..Cfs::default() };
+        let wanted = Limits::wanted(desired.spec(), &desired.spec().containers[0], cfs);
+        assert_eq!((wanted.requested_milli(), cfs.milli(wanted.quota), wanted.memory), (250, 500, GIB));
+        assert_eq!(Limits::told(&LinuxContainerResources::default(), cfs), None);
         let told = LinuxContainerResources { cpu_shares: 256, cpu_quota: -1, ..Default::default() };
-        assert_eq!(Limits::told(&told), Some(Limits { shares: 256, quota: 0, memory: 0 }));
+        assert_eq!(Limits::told(&told, cfs), Some(Limits { shares: 256, quota: 0, memory: 0 }));
+        let earlier = LinuxContainerResources { cpu_quota: 50_000, cpu_period: 100_000, ..told };
+        assert_eq!(Limits::told(&earlier, cfs), Some(Limits { shares: 256, quota: 10_000, memory: 0 }));
+        let free = Cfs { enforced: false, ..cfs };
+        assert_eq!(Limits::wanted(desired.spec(), &desired.spec().containers[0], free).quota, 0);
+        assert_eq!((Limits::told(&earlier, free).unwrap().quota, of_pod(desired.spec(), free).quota), (0, None));
     }
 
     #[test]

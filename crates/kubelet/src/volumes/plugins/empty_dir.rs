@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 use crate::{
     affinity::requests,
     node::huge_pages,
-    pod::spec::resources,
+    pod::spec::{quota::Cfs, resources},
     volumes::{
         directory,
         error::{VolumeError, file_error},
@@ -83,7 +83,7 @@ impl Plugin for EmptyDir {
         let source = request.volume.empty_dir.clone().unwrap_or_default();
         let (group, mounter) = (request.fs_group(), request.means.mounter.clone());
         let limit = source.size_limit.as_ref().map(|q| api::rules::quantity::parse(q).value());
-        let of_pod = request.pod.spec.as_ref().and_then(|spec| resources::of_pod(spec).memory);
+        let of_pod = request.pod.spec.as_ref().and_then(|spec| resources::of_pod(spec, Cfs::default()).memory);
         let medium = medium(source.medium.as_deref().unwrap_or_default(), request.pod);
         let size = most(request.means.facts.memory_bytes, of_pod, limit);
         Box::pin(blocking(move || {

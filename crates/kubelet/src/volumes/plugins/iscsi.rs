@@ -2,7 +2,7 @@
 //! to containers as the device that it is.
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{ISCSIPersistentVolumeSource, ISCSIVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{ISCSIPersistentVolumeSource, ISCSIVolumeSource, ObjectReference, Volume};
 
 use crate::pod::spec::selinux;
 use crate::volumes::{
@@ -52,6 +52,8 @@ impl Plugin for Iscsi {
 #[derive(Debug, Default)]
 pub(super) struct Wish {
     name: String,
+    /// The PersistentVolume, where the disk is one.
+    pub persistent: Option<ObjectReference>,
     disk: Disk,
     /// The target asks for secrets when it is asked for its disks, and when a session begins.
     chap: (bool, bool),
@@ -161,8 +163,10 @@ pub(super) async fn mount(request: &Request<'_>, wish: Wish) -> Result<Mounted, 
         read_only: wish.read_only,
         ..disk::Wish::default()
     };
-    let done = disk::share(&means.remote, &device, &path, how).await;
-    done.map_err(|why| wish.failed("MountVolume.MountDevice", why))?;
+    if let Err(failure) = disk::share(&means.remote, &device, &path, how).await {
+        wish.persistent.iter().for_each(|persistent| failure.tell(persistent, &means.tell));
+        return Err(wish.failed("MountVolume.MountDevice", failure.to_string()));
+    }
     if let Some(group) = request.fs_group().filter(|_| !wish.read_only) {
         let by_root = group::is_by_root(request.pod);
         blocking(move || group::give(&path, group, by_root).map_err(file_error(&path))).await?;
@@ -272,6 +276,25 @@ esac
         assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
         let made = on_disk(&world).into_iter().filter(|call| call.starts_with("mkfs"));
         assert_eq!(made.count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_disk_with_another_file_system_is_told_of_its_volume() {
+        let world = world();
+        world.fakes.add("mount", "echo no; exit 32").add("blkid", "echo TYPE=ext4").add("fsck", "");
+        let why = world.mount(json!({"persistentVolumeClaim": {"claimName": "c"}})).await.unwrap_err();
+        let words = "failed to mount the volume as \"xfs\", it already contains ext4. Mount error: mount failed: exit status 32";
+        assert!(why.contains(words), "{why}");
+        let told = world.told();
+        let event = "PersistentVolume pv FailedMountOnFilesystemMismatch: MountVolume failed for volume \"pv\" ";
+        assert!(told.len() == 1 && told[0].starts_with(&format!("{event}{words}")), "{told:?}");
+        // One of the Pod's own is no object that an event could be about.
+        let mut own = source();
+        own["secretRef"] = json!({"name": "chap"});
+        assert!(world.mount_for(&world.other(), json!({"iscsi": own})).await.unwrap_err().contains(words));
+        world.fakes.add("blkid", "echo TYPE=xfs");
+        world.mount(json!({"persistentVolumeClaim": {"claimName": "c"}})).await.unwrap_err();
+        assert_eq!(world.told().len(), 1, "other failures are the Pod's");
     }
 
     #[tokio::test]

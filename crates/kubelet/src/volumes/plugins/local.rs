@@ -145,9 +145,10 @@ async fn of_disk(
         read_only: is_read_only(options),
         ..disk::Wish::default()
     };
-    if let Err(why) = disk::share(&request.means.remote, Path::new(&source.path), &path, wish).await {
+    if let Err(failure) = disk::share(&request.means.remote, Path::new(&source.path), &path, wish).await {
+        failure.tell(&reference(persistent), &request.means.tell);
         directory::remove(path, request.means.mounter.clone()).await?;
-        return Err(step("MountVolume.MountDevice", persistent, why));
+        return Err(step("MountVolume.MountDevice", persistent, failure.to_string()));
     }
     Ok(path)
 }
@@ -219,7 +220,9 @@ mod tests {
         let other = PodFolder::new(root.path(), "other");
         files::modes::folder(other.path(), files::modes::NODE_FOLDER).unwrap();
         let mounted = Some(Mounted { path: at.to_owned(), ..Mounted::default() });
-        State::read(&other).set("v", state::Record { plugin: "persistent-claim".into(), mounted }).unwrap();
+        State::read(&other)
+            .set("v", state::Record { plugin: "persistent-claim".into(), mounted, persistent: None })
+            .unwrap();
         assert_eq!(give(&pods, at, own, false).unwrap(), None);
         assert_eq!(give(&pods, at, own + 1, false).unwrap(), Some(own));
         assert_eq!(mode(), 0o700, "nothing was given");
@@ -253,7 +256,7 @@ mod tests {
             |name: &str| -> k8s_openapi::api::core::v1::Volume { json::from_value(json!({"name": name})).unwrap() };
         let (one, two, options) = (volume("v"), volume("w"), vec!["noatime".to_owned()]);
         files::modes::folder(world.folder.path(), files::modes::NODE_FOLDER).unwrap();
-        let request = |volume| Request { pod: &pod, volume, folder: &world.folder, means: &world.means, held: None };
+        let request = |volume| Request::new(&pod, volume, &world.folder, &world.means);
         let (first, second) = (request(&one), request(&two));
         let (first, second) = tokio::join!(
             of_disk(&first, &persistent, &source, &options),

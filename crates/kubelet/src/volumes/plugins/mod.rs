@@ -11,7 +11,7 @@ mod image;
 mod iscsi;
 mod local;
 mod nfs;
-mod persistent_claim;
+pub(super) mod persistent_claim;
 mod projected;
 mod secret;
 

@@ -3,7 +3,11 @@
 
 use std::{os::unix::fs::FileTypeExt, path::PathBuf};
 
-use api::rules::{pod::volume_claims, volume::Offer};
+use api::rules::{
+    pod::volume_claims,
+    volume::{Offer, plugin_of},
+};
+use client::events::reference;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, NFSVolumeSource, PersistentVolume, Pod, Volume};
 
@@ -14,7 +18,7 @@ use crate::{
         directory,
         error::VolumeError,
         folder::blocking,
-        plugin::{Mounted, Plugin, Request, Unmount},
+        plugin::{Mounted, Persistent, Plugin, Request, Unmount},
         remote,
     },
 };
@@ -44,6 +48,8 @@ impl Plugin for PersistentClaim {
             let used = volume_claims(pod).find(|used| used.volume == request.volume.name);
             let used = used.ok_or_else(|| VolumeError::Unsupported("no claim".to_owned()))?;
             let persistent = means.sources.claimed(pod, &used).await?;
+            let name = persistent.metadata.name.clone().unwrap_or_default();
+            request.persistent.get_or_init(|| Persistent { name, plugin: plugin_of(&persistent) });
             if !Offer::of(&persistent).reaches(&means.facts.node_name, &means.node_labels) {
                 return Err(VolumeError::Elsewhere);
             }
@@ -132,7 +138,7 @@ async fn from_server(
     }
     let source = spec.iscsi.clone()?;
     let mut wish = iscsi::Wish::persistent(name, source, read_only);
-    (wish.options, wish.is_device) = (options, is_device);
+    (wish.options, wish.is_device, wish.persistent) = (options, is_device, Some(reference(persistent)));
     wish.access_modes = spec.access_modes.clone().unwrap_or_default();
     Some(iscsi::mount(request, wish).await)
 }
@@ -268,6 +274,30 @@ mod tests {
         let words = refused(json!({"local": {"path": missing}})).to_string();
         assert_eq!(words, format!("path {missing:?} does not exist"));
         assert!(refused(json!({"hostPath": {"path": there}})).to_string().contains("neither csi, iscsi nor local"));
+    }
+
+    #[tokio::test]
+    async fn a_device_is_told_of_when_its_pod_gets_it() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return eprintln!("SKIPPED: not root");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let device = folder.path().join("device");
+        let mode = nix::sys::stat::Mode::S_IRUSR;
+        nix::sys::stat::mknod(&device, nix::sys::stat::SFlag::S_IFBLK, mode, nix::sys::stat::makedev(7, 254)).unwrap();
+        let world = World::new(json!({"local": {"path": device}, "volumeMode": "Block"}));
+        let held = world.fakes.folder.path().join("block/loop3/loop");
+        let losetup = "PATH=/usr/bin:/bin\nmkdir -p HELD && echo \"$2\" >HELD/backing_file";
+        world.fakes.add("losetup", &losetup.replace("HELD", &held.display().to_string()));
+        let claim = || json!({"persistentVolumeClaim": {"claimName": "c"}});
+        let mounted = world.mount(claim()).await.unwrap();
+        assert!(mounted.is_device);
+        let places = [("globalMapPath", device), ("volumeMapPath", world.folder.path().join("devices"))];
+        let event = "Pod p SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume \"pv\"";
+        let told = places.map(|(which, path)| format!("{event} {which} \"{}\"", path.display()));
+        assert_eq!(world.told(), told);
+        world.mount(claim()).await.unwrap();
+        assert_eq!(world.told().len(), 2, "what it has is no news");
     }
 
     #[test]

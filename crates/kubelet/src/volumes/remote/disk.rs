@@ -3,9 +3,15 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use crate::volumes::{
-    folder::blocking,
-    remote::{self, Remote, programs::Programs},
+use client::EventKind;
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use crate::{
+    csi::Tell,
+    volumes::{
+        folder::blocking,
+        remote::{self, Remote, programs::Programs},
+    },
 };
 
 const USUAL: &str = "ext4";
@@ -34,8 +40,35 @@ pub struct Wish<'a> {
     pub is_in_use: bool,
 }
 
+/// Why a disk could not be mounted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It has another file system, or something that is none.
+    #[error("failed to mount the volume as {wanted:?}, it already contains {held}. Mount error: {why}")]
+    Mismatch { wanted: String, held: String, why: String },
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Failure::Other(why)
+    }
+}
+
+impl Failure {
+    /// The event about the PersistentVolume that the disk is.
+    pub fn tell(&self, persistent: &ObjectReference, tell: &Tell) {
+        if let Failure::Mismatch { .. } = self {
+            let name = persistent.name.as_deref().unwrap_or_default();
+            let text = format!("MountVolume failed for volume \"{name}\" {self}");
+            tell(persistent, EventKind::Warning, "FailedMountOnFilesystemMismatch", &text);
+        }
+    }
+}
+
 /// Mounts a disk that other Pods of this node may have too, one Pod at a time: only the first one makes its file system, or checks it.
-pub async fn share(remote: &Remote, disk: &Path, target: &Path, wish: Wish<'_>) -> Result<(), String> {
+pub async fn share(remote: &Remote, disk: &Path, target: &Path, wish: Wish<'_>) -> Result<(), Failure> {
     let _turn = remote.turn(&disk.display().to_string()).await;
     let looked_at = disk.to_owned();
     let is_in_use = blocking(move || is_mounted(&looked_at)).await;
@@ -48,32 +81,32 @@ fn is_mounted(disk: &Path) -> bool {
     device != 0 && files::mounts::has_device(device)
 }
 
-async fn mount(programs: &Programs, disk: &Path, target: &Path, wish: &Wish<'_>) -> Result<(), String> {
+async fn mount(programs: &Programs, disk: &Path, target: &Path, wish: &Wish<'_>) -> Result<(), Failure> {
     let sort = if wish.file_system.is_empty() { USUAL } else { wish.file_system };
     // It becomes a part of a program's name, and authors of Pods write it.
     if sort.len() > 16 || !sort.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()) {
-        return Err(format!("{sort:?} is no name of a file system"));
+        return Err(format!("{sort:?} is no name of a file system").into());
     }
     let device = &disk.display().to_string();
     let found = content(programs, device).await?;
     match (&found, wish.read_only) {
         _ if wish.is_in_use => {}
         (Content::Empty, true) => {
-            return Err(format!("cannot mount unformatted disk {device} as we are manipulating it in read-only mode"));
+            let why = format!("cannot mount unformatted disk {device} as we are manipulating it in read-only mode");
+            return Err(why.into());
         }
         (Content::Empty, false) => make(programs, sort, device).await?,
         (Content::FileSystem(_), false) => check(programs, device).await?,
         (Content::FileSystem(_), true) | (Content::Other, _) => {}
     }
     let mounted = remote::mount(programs, (sort, device, target), wish.options, wish.read_only).await;
-    mounted.map_err(|error| match found {
-        Content::FileSystem(held) if held != sort => {
-            format!("failed to mount the volume as {sort:?}, it already contains {held}. Mount error: {error}")
-        }
-        Content::Other => format!(
-            "failed to mount the volume as {sort:?}, it already contains unknown data, probably partitions. Mount error: {error}"
-        ),
-        _ => error,
+    mounted.map_err(|why| {
+        let held = match found {
+            Content::FileSystem(held) if held != sort => held,
+            Content::Other => "unknown data, probably partitions".to_owned(),
+            _ => return Failure::Other(why),
+        };
+        Failure::Mismatch { wanted: sort.to_owned(), held, why }
     })
 }
 
@@ -124,7 +157,7 @@ mod tests {
     use crate::volumes::remote::programs::Fakes;
 
     /// The calls and the outcome of mounting a disk of which blkid says this.
-    async fn mounted(blkid: &str, fsck: &str, wish: &Wish<'_>) -> (Vec<String>, Result<(), String>) {
+    async fn mounted(blkid: &str, fsck: &str, wish: &Wish<'_>) -> (Vec<String>, Result<(), Failure>) {
         let fakes = Fakes::in_a_new_folder();
         fakes.add("blkid", blkid).add("fsck", fsck).add("mkfs.ext4", "").add("mkfs.xfs", "");
         fakes.add("mount", "[ \"$2\" != bad ] || { echo no; exit 32; }");
@@ -151,9 +184,9 @@ mod tests {
         check(EXT4, Wish::default(), &["fsck -a /dev/d", "mount -t ext4 -o defaults /dev/d /t"]).await.unwrap();
         let read = || Wish { read_only: true, ..Wish::default() };
         check(EXT4, read(), &["mount -t ext4 -o ro /dev/d /t"]).await.unwrap();
-        let why = check(EMPTY, read(), &[]).await.unwrap_err();
+        let why = check(EMPTY, read(), &[]).await.unwrap_err().to_string();
         assert!(why.contains("read-only mode"), "{why}");
-        let why = check("exit 4", Wish::default(), &[]).await.unwrap_err();
+        let why = check("exit 4", Wish::default(), &[]).await.unwrap_err().to_string();
         assert!(why.starts_with("cannot find out what is on disk /dev/d"), "{why}");
         let partitions = "echo PTTYPE=dos";
         check(partitions, Wish::default(), &["mount -t ext4 -o defaults /dev/d /t"]).await.unwrap();
@@ -174,12 +207,12 @@ mod tests {
     #[tokio::test]
     async fn what_is_wrong_with_a_disk_is_said() {
         let bad = Wish { file_system: "bad", ..Wish::default() };
-        let why = mounted(EXT4, "", &bad).await.1.unwrap_err();
+        let why = mounted(EXT4, "", &bad).await.1.unwrap_err().to_string();
         assert!(why.starts_with("failed to mount the volume as \"bad\", it already contains ext4. Mount error: mount failed: exit status 32"), "{why}");
-        let why = mounted("echo PTTYPE=dos", "", &bad).await.1.unwrap_err();
+        let why = mounted("echo PTTYPE=dos", "", &bad).await.1.unwrap_err().to_string();
         assert!(why.contains("unknown data, probably partitions"), "{why}");
         let (calls, done) = mounted(EXT4, "echo broken; exit 4", &Wish::default()).await;
-        let why = done.unwrap_err();
+        let why = done.unwrap_err().to_string();
         assert_eq!(why, "'fsck' found errors on device /dev/d but could not correct them: broken");
         assert_eq!(calls, ["fsck -a /dev/d"]);
         mounted(EXT4, "exit 1", &Wish::default()).await.1.unwrap();

@@ -21,7 +21,7 @@ use crate::volumes::{
 const PROGRAM: &str = "losetup";
 
 /// Where the devices of a Pod's volumes are held. Each is mounted there once more, and by that path its loop device is found again.
-fn places(folder: &PodFolder) -> PathBuf {
+pub fn places(folder: &PodFolder) -> PathBuf {
     folder.path().join("devices")
 }
 
@@ -30,18 +30,18 @@ fn wrong(step: &'static str, volume: &str, why: String) -> VolumeError {
 }
 
 impl Remote {
-    /// Keeps the device of a volume open, unless it is already.
+    /// Keeps the device of a volume open. False when it is already, or is no device.
     pub async fn hold(
         &self,
         folder: &PodFolder,
         volume: &str,
         device: &Path,
         mounter: &Arc<dyn Mounter>,
-    ) -> Result<(), VolumeError> {
+    ) -> Result<bool, VolumeError> {
         let failed = |why| wrong("MapVolume.AttachFileDevice", volume, why);
         let (at, device, mounter) = (places(folder).join(volume), device.to_owned(), mounter.clone());
         if !self.loops(&at).is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let made = at.clone();
         let shown = blocking(move || show(&device, &made, &*mounter)).await;
@@ -50,7 +50,7 @@ impl Remote {
             let done = self.programs.run(PROGRAM, &["--find", &at.display().to_string()]).await;
             done.map_err(|error| failed(format!("{PROGRAM}: {error}")))?;
         }
-        Ok(())
+        Ok(is_device)
     }
 
     /// Lets go of the devices of all volumes of a Pod.
@@ -150,10 +150,11 @@ mod tests {
         fs::write(fakes.folder.path().join("file"), "").unwrap();
         let recorded = Arc::<Recorded>::default();
         let mounter: Arc<dyn Mounter> = recorded.clone();
-        remote.hold(&folder, "v", &fakes.folder.path().join("file"), &mounter).await.unwrap();
+        let file = fakes.folder.path().join("file");
+        assert!(!remote.hold(&folder, "v", &file, &mounter).await.unwrap());
         assert_eq!(fakes.calls(), [""; 0], "a file is no device");
-        remote.hold(&folder, "v", &device, &mounter).await.unwrap();
-        remote.hold(&folder, "v", &device, &mounter).await.unwrap();
+        assert!(remote.hold(&folder, "v", &device, &mounter).await.unwrap());
+        assert!(!remote.hold(&folder, "v", &device, &mounter).await.unwrap(), "it is held already");
         assert_eq!(recorded.points(), std::slice::from_ref(&held));
         let other = PodFolder::new(fakes.folder.path(), "u2");
         remote.release(&other, &mounter).await.unwrap();

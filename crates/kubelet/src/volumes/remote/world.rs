@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use json::{Value, json};
+use k8s_openapi::api::core::v1::ObjectReference;
+use parking_lot::Mutex;
 
 use super::{Disks, Remote, programs::Fakes};
 use crate::{
+    csi,
     pod::fixture,
     volumes::{
         self,
@@ -20,6 +23,7 @@ pub struct World {
     pub fakes: Fakes,
     pub mounts: Arc<Recorded>,
     pub means: Means,
+    told: Arc<Mutex<Vec<String>>>,
     pub folder: PodFolder,
 }
 
@@ -40,9 +44,20 @@ impl World {
         let kubelet = fixture::kubelet(root.path(), runtime::fake::Fake::default(), answer);
         let (fakes, mounts) = (Fakes::in_a_new_folder(), Arc::<Recorded>::default());
         let remote = Arc::new(Remote::new(fakes.programs(), Disks::below(fakes.folder.path())));
-        let means = Means { remote, mounter: mounts.clone(), ..kubelet.volume_means() };
+        let told = Arc::<Mutex<Vec<String>>>::default();
+        let heard = told.clone();
+        let tell: Box<csi::Tell> = Box::new(Box::new(move |object: &ObjectReference, _, reason: &str, text: &str| {
+            let name = |part: &Option<String>| part.clone().unwrap_or_default();
+            heard.lock().push(format!("{} {} {reason}: {text}", name(&object.kind), name(&object.name)));
+        }));
+        let means = Means { remote, mounter: mounts.clone(), tell: tell.into(), ..kubelet.volume_means() };
         let folder = PodFolder::new(&root.path().join("kubelet"), "u");
-        World { root, fakes, mounts, means, folder }
+        World { root, fakes, mounts, means, told, folder }
+    }
+
+    /// The events, as `Kind name Reason: message`.
+    pub fn told(&self) -> Vec<String> {
+        self.told.lock().clone()
     }
 
     /// Another Pod on the node.
