@@ -268,6 +268,44 @@ async fn tables_make_what_they_show() {
     memory_is_bounded(&server, "a table");
 }
 
+/// A list of empty objects that each get a large default would be a thousand times its own size.
+#[tokio::test]
+async fn defaults_of_a_definition_do_not_multiply() {
+    let server = prepared().await;
+    let item = json!({"type": "object", "properties": {"text": {"type": "string", "default": "x".repeat(200_000)}}});
+    let spec = json!({"type": "object", "properties": {"items": {"type": "array", "items": item, "nullable": true}}});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "fills.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "fills", "kind": "Fill"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]}});
+    let admin = server.admin();
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
+    server.allow("mallory", "prod", &["create"], &["fills.example.com"]).await;
+    let mallory = server.user("mallory");
+    let fill = |count: usize| {
+        let items = vec![json!({}); count];
+        json!({"apiVersion": "example.com/v1", "kind": "Fill", "metadata": {"generateName": "a"}, "spec": {"items": items}})
+    };
+    const FILLS: &str = "/apis/example.com/v1/namespaces/prod/fills";
+    while mallory.create(FILLS, &fill(2)).await.code == 404 {}
+    mallory.create(FILLS, &fill(2)).await.expect(201);
+    let many = Attack {
+        name: "empty items with defaults",
+        method: "POST",
+        path: FILLS,
+        media_type: JSON,
+        body: text(&fill(80_000)).into(),
+        expected: (413, "Request entity too large: "),
+    };
+    let mut running = [sent(mallory, many.clone())];
+    read_on(&server, &running).await;
+    let answer = (&mut running[0]).await.unwrap().expect("an answer");
+    assert_eq!(answer.code, many.expected.0, "{}", &answer.text()[..200]);
+    assert!(answer.message().starts_with(many.expected.1), "{}", answer.message());
+    memory_is_bounded(&server, many.name);
+}
+
 /// Bodies are taken as they are: nothing is unpacked.
 #[tokio::test]
 async fn packed_bodies_are_not_unpacked() {

@@ -161,3 +161,24 @@ async fn nothing_is_dialled_where_no_pod_is() {
         assert_eq!(answer.expect(400).message(), "address not allowed", "{host}");
     }
 }
+
+/// Whoever may ask one node's kubelet something does not ask the API server in its own name, wherever the node says that it listens.
+#[tokio::test]
+async fn a_node_that_says_it_is_the_api_server_opens_nothing() {
+    let server = Server::start().await;
+    let node = server.node("evil").await;
+    server.allow("mallory", "", &["get", "create"], &["nodes/proxy"]).await;
+    let mallory = server.user("mallory");
+    for host in ["127.0.0.1", "localhost"] {
+        let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": host}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": server.port}}}});
+        node.patch("merge", "/api/v1/nodes/evil/status", status.to_string()).await.expect(200);
+        let path = "/api/v1/nodes/evil/proxy/api/v1/namespaces/kube-system/secrets";
+        let answer = mallory.get(path).await;
+        assert_eq!(answer.code, 401, "{host}: {}", answer.text());
+        let path = "/api/v1/nodes/evil/proxy/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let answer =
+            mallory.create(path, &json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})).await;
+        assert_eq!(answer.code, 401, "{host}: {}", answer.text());
+    }
+}

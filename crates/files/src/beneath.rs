@@ -13,6 +13,7 @@ use std::{
         unix::ffi::OsStringExt,
     },
     path::{Component, Path, PathBuf},
+    rc::Rc,
 };
 
 use nix::{
@@ -54,6 +55,10 @@ pub fn is_file(meta: &FileStat) -> bool {
 fn kind(meta: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(meta.st_mode) & SFlag::S_IFMT
 }
+
+/// The length up to which a folder is opened by its path: with one more name (255 bytes) it is still below the kernel's bound
+/// (PATH_MAX, 4096).
+const LONG: usize = 3072;
 
 /// How many times a folder that is being removed is looked through: once for each of its levels.
 const PASSES: usize = 1 << 20;
@@ -199,20 +204,37 @@ impl Dir {
         Ok(fs::read_dir(path_of(self))?.flatten().map(|entry| entry.file_name()))
     }
 
-    /// Calls for everything below this folder and on its mount. An entry that lies so deep that no path names it, and
-    /// one that goes away meanwhile, are passed over.
+    /// Calls for everything below this folder and on its mount, by its path. An entry that lies so deep that no path names it,
+    /// and one that goes away meanwhile, are passed over.
     pub fn walk(&self, mut see: impl FnMut(&Path, &FileStat)) -> io::Result<()> {
-        let mut waiting = vec![PathBuf::new()];
-        while let Some(path) = waiting.pop() {
+        self.each(|path, meta| {
+            if let Some(path) = path {
+                see(path, meta);
+            }
+        })
+    }
+
+    /// Calls for everything below this folder and on its mount, however deep it lies: otherwise a program could put as much as it
+    /// likes where nobody counts it. What lies deeper than a path of [`LONG`] bytes has no path. An entry that goes away meanwhile is
+    /// passed over.
+    pub fn each(&self, mut see: impl FnMut(Option<&Path>, &FileStat)) -> io::Result<()> {
+        // The folders to look through, each by its path below one that is held open. The latter is this one as far as a path
+        // leads there; below that, a further one is held for each long path that follows.
+        let mut waiting = vec![(Rc::new(Dir(self.0.try_clone()?)), PathBuf::new(), true)];
+        while let Some((mut held, mut path, mut has_path)) = waiting.pop() {
             let opened =
-                if path.as_os_str().is_empty() { self.0.try_clone().map(Dir) } else { self.folder_here(&path) };
+                if path.as_os_str().is_empty() { held.0.try_clone().map(Dir) } else { held.folder_here(&path) };
             let Ok(folder) = opened else { continue };
+            let folder = Rc::new(folder);
+            if path.as_os_str().len() > LONG {
+                (held, path, has_path) = (folder.clone(), PathBuf::new(), false);
+            }
             for name in folder.names()? {
                 let Ok(meta) = folder.meta_of(&name) else { continue };
                 let below = path.join(&name);
-                see(&below, &meta);
+                see(has_path.then_some(&*below), &meta);
                 if is_folder(&meta) {
-                    waiting.push(below);
+                    waiting.push((held.clone(), below, has_path));
                 }
             }
         }
@@ -398,9 +420,12 @@ mod tests {
             at = at.make_folders(Path::new("deeper-and-deeper"), 0o755).unwrap();
             at.create(Path::new("file"), 0o644).unwrap();
         }
-        let mut counted = 0;
-        dir.walk(|_, _| counted += 1).unwrap();
-        assert!(counted > 100, "{counted}");
+        let (mut counted, mut named) = (0, 0);
+        dir.each(|_, _| counted += 1).unwrap();
+        dir.walk(|path, _| named += i32::from(path.as_os_str().len() < 4096)).unwrap();
+        // Those of `a/b/file` with them.
+        assert_eq!(counted, 3 + 1 + 600 * 2);
+        assert!((100..counted).contains(&named), "{named}");
         for number in 0..50 {
             dir.make_folders(Path::new(&format!("deep/{number}/x/y")), 0o755).unwrap();
         }

@@ -56,7 +56,7 @@ pub fn of_folder(path: &Path) -> io::Result<Option<Room>> {
     let folder = Dir::open(path)?;
     let (mut blocks, mut inodes) = (folder.meta()?.st_blocks, 1);
     let mut linked = BTreeSet::new();
-    folder.walk(|_, meta| {
+    folder.each(|_, meta| {
         let is_folder = files::beneath::is_folder(meta);
         if is_folder || meta.st_nlink < 2 || linked.insert(meta.st_ino) {
             blocks += meta.st_blocks;

@@ -46,8 +46,10 @@ const HEAD: Duration = Duration::from_secs(32);
 /// A connection over which nothing goes, such as a terminal that is left open, is ended after this to twice this time; as
 /// upstream's `streamingConnectionIdleTimeout`.
 const SILENCE: Duration = Duration::from_secs(4 * 3600);
-/// A request's head is not larger over HTTP/2; one that is gets 431.
-const HEAD_BYTES: u32 = 32 * 1024;
+/// A request's head is not larger over HTTP/2; one that is gets 431. Selectors of a thousand names have to fit.
+const HEAD_BYTES: u32 = 64 * 1024;
+/// A request over HTTP/1 has no more headers, or gets 431. A proxy that acts for a user names each of his groups in one.
+const HEADERS: usize = 1000;
 /// The bytes that one HTTP/1 connection buffers in each direction. A request's head has to fit, or gets 431.
 const BUFFER: usize = 64 * 1024;
 const STREAMS_PER_CONNECTION: u32 = 1000;
@@ -219,7 +221,7 @@ impl Talk {
 
 fn over_http1() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER).max_headers(HEADERS);
     builder
 }
 

@@ -61,6 +61,30 @@ pub enum Item {
     Line(Shared, String),
 }
 
+impl Item {
+    /// The address, protocol and port that this is about, as they stand in keys; nothing for what is about none.
+    pub fn address(&self) -> Option<&str> {
+        match self {
+            Item::Element(Map::ServiceIps | Map::RefusedIps | Map::Firewall, key) => Some(key.as_str()),
+            Item::Element(Map::Endpoints, key) => key.rsplit_once(" . ").map(|(address, _)| address),
+            // A node's port has no address in front.
+            Item::Line(Shared::Services | Shared::Firewall | Shared::Refused | Shared::RefusedOutside, key) => {
+                Some(key.as_str()).filter(|key| key.matches(" . ").count() == 2)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The right by which a Service has an address. Cluster addresses are given by the API server, each to one Service, and those of
+/// load balancers by whoever may write statuses; external ones any author of Services names as he likes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Right {
+    Cluster,
+    Balancer,
+    External,
+}
+
 /// Where a UDP flow was sent to, for finding it in connection tracking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Door {

@@ -15,7 +15,7 @@ use nft::Family;
 
 use crate::{
     endpoints::{self, Target, Targets},
-    item::{Door, Item},
+    item::{Door, Item, Right},
     node::Node,
 };
 
@@ -30,6 +30,10 @@ pub struct HealthCheck {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceRules {
     pub items: BTreeMap<Item, String>,
+    /// The addresses with protocol and port that the Service claims, as [`Item::address`] has them, each with its best right.
+    pub addresses: BTreeMap<String, Right>,
+    /// Since when the Service is there, in seconds of the epoch.
+    pub created: i64,
     /// The targets that UDP flows through each door may have.
     pub flows: BTreeMap<Door, BTreeSet<Target>>,
     pub health: Option<HealthCheck>,
@@ -42,6 +46,7 @@ pub struct ServiceRules {
 pub struct Ports {
     /// `namespace/name`.
     pub service: String,
+    pub created: i64,
     pub cluster_ips: BTreeSet<IpAddr>,
     pub all: Vec<Port>,
     pub health: Option<HealthCheck>,
@@ -87,6 +92,7 @@ pub fn of(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> Opti
     let port = |port| Port::new(service, spec, port, node, endpoints::targets(port, slices, node));
     Some(Ports {
         service: format!("{namespace}/{name}"),
+        created: service.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         cluster_ips,
         all: spec.ports.iter().flatten().filter_map(port).collect(),
         health: check.map(|port| HealthCheck { port, local_endpoints: endpoints::local_ready(slices, node) }),
@@ -106,8 +112,9 @@ fn addresses<'a>(node: &Node, texts: impl Iterator<Item = &'a String>) -> BTreeS
 impl Ports {
     /// All that the Service needs, with what a writer makes of it.
     pub fn rules(&self, items: BTreeMap<Item, String>) -> ServiceRules {
-        let mut rules = ServiceRules { items, health: self.health, ..ServiceRules::default() };
+        let mut rules = ServiceRules { items, created: self.created, health: self.health, ..ServiceRules::default() };
         for port in &self.all {
+            port.claim(&mut rules.addresses);
             port.count_without_local(&mut rules.without_local);
             port.remember_flows(&mut rules.flows);
         }
@@ -162,6 +169,22 @@ impl Port {
     pub fn outside(&self) -> Vec<Door> {
         let ips = self.outside_ips().into_iter().map(|ip| Door::Address(ip, self.port));
         ips.chain(self.node_port.map(Door::NodePort)).collect()
+    }
+
+    /// An address with this port, as it stands in keys.
+    pub fn at(&self, ip: IpAddr) -> String {
+        format!("{ip} . {} . {}", self.protocol, self.port)
+    }
+
+    fn claim(&self, addresses: &mut BTreeMap<String, Right>) {
+        let rights = [
+            (&self.external_ips, Right::External),
+            (&self.balancer_ips, Right::Balancer),
+            (&self.cluster_ips, Right::Cluster),
+        ];
+        for (ips, right) in rights {
+            addresses.extend(ips.iter().map(|ip| (self.at(*ip), right)));
+        }
     }
 
     fn count_without_local(&self, counts: &mut [usize; 2]) {

@@ -116,7 +116,7 @@ impl<'a> PortRules<'a> {
 
     fn key(&self, door: Door) -> String {
         match door {
-            Door::Address(ip, port) => format!("{ip} . {} . {port}", self.ways.protocol),
+            Door::Address(ip, _) => self.ways.at(ip),
             Door::NodePort(port) => format!("{} . {port}", self.ways.protocol),
         }
     }

@@ -1,7 +1,9 @@
 //! The table of all Services together, and the changes that bring the kernel to it. Pure.
 //!
-//! Several Services may need the same item: chains for a number of endpoints, the hairpin of an endpoint that two select,
-//! an external address that two claim. It is there as long as one of them needs it, with the value of the first by name.
+//! Several Services may need the same item: chains for a number of endpoints, the hairpin of an endpoint that two select.
+//! It is there as long as one of them needs it, with the value of the first by name. An address with a port that several
+//! claim belongs to one of them whole: by right, then by age. Otherwise whoever may write Services in some namespace
+//! could name the cluster's DNS, its API server or another's Service among `externalIPs` and have their connections.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,7 +12,7 @@ use nft::{Family, Script};
 
 use crate::{
     endpoints::Target,
-    item::{Door, Item, Shared},
+    item::{Door, Item, Right, Shared},
     ports::ServiceRules,
     script,
 };
@@ -21,11 +23,28 @@ pub struct Table {
     family: Family,
     rules: BTreeMap<Key, ServiceRules>,
     owners: HashMap<Item, BTreeSet<Key>>,
+    /// Who claims an address, the one that has it in front.
+    claims: HashMap<String, BTreeSet<Claimant>>,
     /// The values that touched items had.
     before: BTreeMap<Item, Option<String>>,
     without_local: [usize; 2],
     /// Doors whose targets changed, with those that they may lead to now.
     flows: BTreeMap<Door, BTreeSet<Target>>,
+}
+
+/// A Service that claims an address: the best right goes first, then the older Service, then the name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Claimant {
+    right: Right,
+    created: i64,
+    key: Key,
+}
+
+impl Claimant {
+    fn new(key: &Key, rules: &ServiceRules, address: &str) -> Option<Self> {
+        let right = *rules.addresses.get(address)?;
+        Some(Claimant { right, created: rules.created, key: key.clone() })
+    }
 }
 
 /// An item that is, or was, in the kernel.
@@ -54,14 +73,49 @@ impl Table {
     }
 
     fn value(&self, item: &Item) -> Option<&String> {
-        let owner = self.owners.get(item)?.first()?;
+        let claimants = item.address().and_then(|address| self.claims.get(address));
+        let owner = match claimants {
+            Some(claimants) => &claimants.first()?.key,
+            None => self.owners.get(item)?.first()?,
+        };
         self.rules.get(owner)?.items.get(item)
+    }
+
+    /// The addresses that a Service claims anew, otherwise than before, or no more, with all that its claimants have there.
+    fn contested(&self, key: &Key, old: &ServiceRules, new: &ServiceRules) -> (Vec<String>, Vec<Item>) {
+        let all: BTreeSet<&String> = old.addresses.keys().chain(new.addresses.keys()).collect();
+        let differ = |a: &&&String| Claimant::new(key, old, a) != Claimant::new(key, new, a);
+        let moved: Vec<String> = all.iter().filter(differ).map(|address| (*address).clone()).collect();
+        let mut items = Vec::new();
+        for address in &moved {
+            let others = self.claims.get(address).into_iter().flatten().filter_map(|one| self.rules.get(&one.key));
+            for rules in others.chain([old, new]) {
+                items.extend(rules.items.keys().filter(|item| item.address() == Some(address.as_str())).cloned());
+            }
+        }
+        (moved, items)
+    }
+
+    /// Takes back what the old rules claimed at these addresses, and claims what the new ones do.
+    fn claim(&mut self, key: &Key, addresses: Vec<String>, old: &ServiceRules, new: &ServiceRules) {
+        for address in addresses {
+            let (before, now) = (Claimant::new(key, old, &address), Claimant::new(key, new, &address));
+            let claimants = self.claims.entry(address.clone()).or_default();
+            if let Some(before) = before {
+                claimants.remove(&before);
+            }
+            claimants.extend(now);
+            if claimants.is_empty() {
+                self.claims.remove(&address);
+            }
+        }
     }
 
     /// Replaces what a Service needs; without any it is removed.
     pub fn set(&mut self, key: &Key, new: ServiceRules) -> Claim {
         let old = self.rules.remove(key).unwrap_or_default();
-        let touched: Vec<Item> = old
+        let (moved, at_moved) = self.contested(key, &old, &new);
+        let differing: Vec<Item> = old
             .items
             .keys()
             .chain(new.items.keys())
@@ -76,13 +130,15 @@ impl Table {
         }
         // The values of before, while the old rules still count.
         self.rules.insert(key.clone(), old);
-        for item in &touched {
+        for item in differing.iter().chain(&at_moved) {
             if !self.before.contains_key(item) {
                 let value = self.value(item).cloned();
                 self.before.insert(item.clone(), value);
             }
         }
-        for item in touched {
+        let old = self.rules.remove(key).unwrap_or_default();
+        self.claim(key, moved, &old, &new);
+        for item in differing {
             if new.items.contains_key(&item) {
                 self.owners.entry(item).or_default().insert(key.clone());
             } else if let Some(owners) = self.owners.get_mut(&item) {
@@ -93,7 +149,6 @@ impl Table {
             }
         }
         if new == ServiceRules::default() {
-            self.rules.remove(key);
             return Claim::Free;
         }
         self.rules.insert(key.clone(), new);
@@ -121,7 +176,7 @@ impl Table {
         self.before.clear();
         let items: BTreeSet<&Item> = self.owners.keys().collect();
         let change = |item: &Item| Change { now: self.value(item).cloned(), before: None, item: item.clone() };
-        items.into_iter().map(change).collect()
+        items.into_iter().map(change).filter(|change| change.now.is_some()).collect()
     }
 
     /// All lines of a chain that Services share, in order.
@@ -156,9 +211,22 @@ impl Table {
         self.without_local
     }
 
-    /// The doors of UDP flows whose targets changed since the last call, with those that are right now.
+    /// The doors of UDP flows whose targets changed since the last call, with those that are right now: those of whoever has the
+    /// address, whichever Service changed.
     pub fn changed_flows(&mut self) -> BTreeMap<Door, BTreeSet<Target>> {
-        std::mem::take(&mut self.flows)
+        let flows = std::mem::take(&mut self.flows).into_iter();
+        let now = |(door, targets)| {
+            let theirs = self.holder(door).map(|rules| rules.flows.get(&door).cloned().unwrap_or_default());
+            (door, theirs.unwrap_or(targets))
+        };
+        flows.map(now).collect()
+    }
+
+    /// The rules of the Service that has the address of a UDP door.
+    fn holder(&self, door: Door) -> Option<&ServiceRules> {
+        let Door::Address(ip, port) = door else { return None };
+        let claimants = self.claims.get(&format!("{ip} . udp . {port}"))?;
+        self.rules.get(&claimants.first()?.key)
     }
 }
 
@@ -199,8 +267,88 @@ mod tests {
         assert!(table.owners.is_empty() && table.rules.is_empty());
     }
 
+    const DNS: &str = "10.96.0.10 . tcp . 53";
+
+    /// Rules of a Service that is so old and claims cluster DNS' address by that right, with items there.
+    fn claiming(right: Right, created: i64, items: &[(Item, &str)]) -> ServiceRules {
+        let items = items.iter().map(|(item, value)| (item.clone(), (*value).to_owned())).collect();
+        ServiceRules { items, addresses: [(DNS.to_owned(), right)].into(), created, ..ServiceRules::default() }
+    }
+
+    fn leading(to: &str) -> Vec<(Item, &str)> {
+        let key = |rest: &str| format!("{DNS}{rest}");
+        vec![(Item::Element(Map::ServiceIps, key("")), "goto pick-1"), (Item::Element(Map::Endpoints, key(" . 0")), to)]
+    }
+
+    /// Who has the address according to all that the kernel was told.
+    fn told(table: &mut Table, kernel: &mut BTreeMap<Item, String>, expected: &[&str]) {
+        for Change { item, before, now } in table.changed() {
+            assert_eq!(kernel.get(&item), before.as_ref(), "{item:?}");
+            match now {
+                Some(now) => drop(kernel.insert(item, now)),
+                None => drop(kernel.remove(&item)),
+            }
+        }
+        let values: Vec<&str> = kernel.values().map(String::as_str).collect();
+        assert_eq!(values, expected);
+        let all: BTreeMap<Item, String> = table.all().into_iter().filter_map(|c| Some((c.item, c.now?))).collect();
+        assert_eq!(&all, kernel);
+    }
+
     #[test]
-    fn the_first_by_name_has_an_address_that_two_claim() {
+    fn nobody_takes_an_address_from_who_has_a_better_right_to_it() {
+        use Right::{Balancer, Cluster, External};
+        let (mut table, mut kernel) = (Table::default(), BTreeMap::new());
+        let (dns, thief) = (Key::new("kube-system", "kube-dns"), Key::new("aaa", "thief"));
+        let refusing = [(Item::Element(Map::RefusedIps, DNS.to_owned()), "goto refuse")];
+        assert_eq!(table.set(&thief, claiming(External, 1, &leading("thief"))), Claim::Free);
+        told(&mut table, &mut kernel, &["goto pick-1", "thief"]);
+        assert_eq!(table.set(&dns, claiming(Cluster, 2, &leading("dns"))), Claim::Free);
+        told(&mut table, &mut kernel, &["goto pick-1", "dns"]);
+        assert_eq!(table.set(&thief, claiming(External, 1, &leading("thief again"))), Claim::Contested);
+        told(&mut table, &mut kernel, &["goto pick-1", "dns"]);
+        // Not while nobody is behind it either.
+        table.set(&dns, claiming(Cluster, 2, &refusing));
+        told(&mut table, &mut kernel, &["goto refuse"]);
+        table.set(&dns, claiming(Cluster, 2, &leading("dns")));
+        told(&mut table, &mut kernel, &["goto pick-1", "dns"]);
+        table.set(&dns, ServiceRules::default());
+        told(&mut table, &mut kernel, &["goto pick-1", "thief again"]);
+        table.set(&dns, claiming(Balancer, 2, &leading("balancer")));
+        told(&mut table, &mut kernel, &["goto pick-1", "balancer"]);
+        // Of equal rights the older.
+        table.set(&dns, claiming(External, 2, &leading("younger")));
+        told(&mut table, &mut kernel, &["goto pick-1", "thief again"]);
+        table.set(&dns, claiming(External, 0, &leading("older")));
+        told(&mut table, &mut kernel, &["goto pick-1", "older"]);
+        table.set(&thief, ServiceRules::default());
+        table.set(&dns, ServiceRules::default());
+        told(&mut table, &mut kernel, &[]);
+        assert!(table.claims.is_empty() && table.owners.is_empty() && table.rules.is_empty());
+    }
+
+    #[test]
+    fn items_are_about_the_addresses_that_services_claim() {
+        let address = |item: Item| item.address().map(str::to_owned);
+        let element = |map: Map, key: &str| address(Item::Element(map, key.to_owned()));
+        let line = |shared: Shared, key: &str| address(Item::Line(shared, key.to_owned()));
+        let dns = Some(DNS.to_owned());
+        for map in [Map::ServiceIps, Map::RefusedIps, Map::Firewall] {
+            assert_eq!(element(map, DNS), dns);
+        }
+        assert_eq!(element(Map::Endpoints, &format!("{DNS} . 7")), dns);
+        for shared in [Shared::Services, Shared::Refused, Shared::RefusedOutside, Shared::Firewall] {
+            assert_eq!(line(shared, DNS), dns);
+            assert_eq!(line(shared, "tcp . 30000"), None);
+        }
+        for map in [Map::NodePorts, Map::NodePortEndpoints, Map::RefusedNodePorts, Map::ClusterIps, Map::Hairpins] {
+            assert_eq!(element(map, "tcp . 30000 . 0"), None);
+        }
+        assert_eq!(address(Item::Chain(DNS.to_owned())), None);
+    }
+
+    #[test]
+    fn of_what_nobody_claims_the_first_by_name_counts() {
         let mut table = Table::default();
         assert_eq!(table.set(&key("b"), rules(&[("x", "goto b")])), Claim::Free);
         table.changes();
@@ -243,5 +391,14 @@ mod tests {
         assert!(table.changed_flows().is_empty());
         table.set(&key("a"), ServiceRules::default());
         assert_eq!(table.changed_flows(), [(door, BTreeSet::new())].into());
+        // Somebody who only claims the address says nothing about where its flows lead.
+        let claiming = |right: Right, ip: &str| ServiceRules {
+            addresses: [("10.96.0.10 . udp . 53".to_owned(), right)].into(),
+            ..with(&[Target { ip: ip.parse().unwrap(), port: 53 }])
+        };
+        table.set(&key("b"), claiming(Right::Cluster, "10.0.0.1"));
+        table.changed_flows();
+        table.set(&key("a"), claiming(Right::External, "10.0.0.9"));
+        assert_eq!(table.changed_flows(), [(door, [target].into())].into());
     }
 }

@@ -4,6 +4,7 @@
 use json::{Map, Value};
 
 use super::structural::{Additional, Structural};
+use crate::codec::bounds::{OBJECT_BYTES_MAX, json_bytes};
 
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
@@ -29,35 +30,58 @@ pub fn drop_nulls(value: &mut Value, schema: &Structural) {
     }
 }
 
-/// Fills in defaults, also those within defaults.
+/// The defaults that one object gets, in bytes of JSON. A list of empty objects, each with a large default, would take all the
+/// memory there is; an object with more defaults than this is twice as large as what may be stored, and is refused for that.
+const FILLED_MAX: usize = 2 * OBJECT_BYTES_MAX;
+
+/// Fills in defaults, also those within defaults, as far as [`FILLED_MAX`].
 pub fn default(value: &mut Value, schema: &Structural) {
-    let fill = |value: &mut Value, of: &Structural| {
+    Filling { left: FILLED_MAX }.fill_in(value, schema);
+}
+
+/// The bytes of defaults for which there is still room.
+struct Filling {
+    left: usize,
+}
+
+impl Filling {
+    /// A copy of a default. Once one does not fit there is none any more.
+    fn copy(&mut self, default: &Value) -> Option<Value> {
+        self.left = json_bytes(default, self.left).map_or(0, |bytes| self.left - bytes);
+        (self.left > 0).then(|| default.clone())
+    }
+
+    fn fill_in(&mut self, value: &mut Value, schema: &Structural) {
+        match value {
+            Value::Object(map) => {
+                for (name, of) in schema.properties.iter() {
+                    if let Some(default) = &of.default
+                        && !map.contains_key(name)
+                        && let Some(copy) = self.copy(default)
+                    {
+                        map.insert(name.clone(), copy);
+                    }
+                }
+                for (name, value) in map {
+                    if let Some(of) = schema.field(name) {
+                        self.fill(value, of);
+                    }
+                }
+            }
+            Value::Array(list) => {
+                if let Some(items) = &schema.items {
+                    list.iter_mut().for_each(|item| self.fill(item, items));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fill(&mut self, value: &mut Value, of: &Structural) {
         if value.is_null() && !of.nullable {
-            *value = of.default.clone().unwrap_or_default();
+            *value = of.default.as_ref().and_then(|default| self.copy(default)).unwrap_or_default();
         }
-        default(value, of);
-    };
-    match value {
-        Value::Object(map) => {
-            for (name, of) in schema.properties.iter() {
-                if let Some(default) = &of.default
-                    && !map.contains_key(name)
-                {
-                    map.insert(name.clone(), default.clone());
-                }
-            }
-            for (name, value) in map {
-                if let Some(of) = schema.field(name) {
-                    fill(value, of);
-                }
-            }
-        }
-        Value::Array(list) => {
-            if let Some(items) = &schema.items {
-                list.iter_mut().for_each(|item| fill(item, items));
-            }
-        }
-        _ => {}
+        self.fill_in(value, of);
     }
 }
 
@@ -130,6 +154,21 @@ mod tests {
             json!({"a": null, "b": null, "c": null, "other": null}),
             json!({"b": null, "c": "d", "other": null}),
         );
+    }
+
+    #[test]
+    fn defaults_make_an_object_too_large_and_no_larger() {
+        let large = "x".repeat(200_000);
+        let of = json!({"properties": {"l": {"type": "array", "items": {"type": "object", "properties": {"d": {"default": large}}}}}});
+        let filled = |items: Vec<Value>| {
+            let mut given = json!({"l": items});
+            default(&mut given, &schema(of.clone()));
+            given["l"].as_array().unwrap().iter().filter(|item| item.get("d").is_some()).count()
+        };
+        assert_eq!(filled(vec![json!({}); 5]), 5);
+        // More than can be stored, so the object is refused.
+        let most = filled(vec![json!({}); 90_000]);
+        assert!((OBJECT_BYTES_MAX..=FILLED_MAX).contains(&(most * 200_000)), "{most}");
     }
 
     #[test]

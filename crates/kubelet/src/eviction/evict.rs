@@ -238,7 +238,7 @@ fn size_of(folder: &Path) -> i64 {
     let mut blocks = 0_i64;
     let counted = files::Dir::open(folder).and_then(|folder| {
         let device = folder.meta()?.st_dev;
-        folder.walk(|_, meta| {
+        folder.each(|_, meta| {
             if meta.st_dev == device && !files::beneath::is_folder(meta) {
                 blocks = blocks.saturating_add(meta.st_blocks);
             }

@@ -115,7 +115,7 @@ impl<'a> PortLines<'a> {
 
     fn key(&self, door: Door) -> String {
         match door {
-            Door::Address(ip, port) => format!("{ip} . {} . {port}", self.ways.protocol),
+            Door::Address(ip, _) => self.ways.at(ip),
             Door::NodePort(port) => format!("{} . {port}", self.ways.protocol),
         }
     }

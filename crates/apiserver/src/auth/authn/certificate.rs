@@ -16,6 +16,11 @@ use crate::auth::User;
 /// The key of a user's `extra` that names the credential that was shown.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
+/// The name by which API servers go to kubelets, where it opens everything. A node says itself where its kubelet listens: one that
+/// names an API server would have whoever may ask that node's kubelet something ask the API server, with an administrator's
+/// rights. So it is nobody's name here.
+const KUBELETS_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 /// How long a checked certificate is believed, and how many are remembered. A connection sends thousands of requests
 /// with the same one.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -99,6 +104,9 @@ impl Certificates {
         let facts = self.authorities.verify(chain).map_err(|why| format!("x509: {why}"))?;
         if facts.common_name.is_empty() {
             return Ok(None);
+        }
+        if facts.common_name == KUBELETS_CLIENT {
+            return Err(format!("x509: a certificate of {KUBELETS_CLIENT} is for kubelets alone"));
         }
         let digest = base16ct::lower::encode_string(&Sha256::digest(leaf));
         let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={digest}")])]);
