@@ -641,7 +641,7 @@ mod tests {
             api_version: "apps/v1",
             subresource: "",
             now,
-            ignored: &[],
+            resets: crate::write::resets::Resets::NONE,
             versions: None,
         };
         crate::write::managed_fields::update(ty, None, &mut value, &by);

@@ -11,6 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use crate::custom::conditions::{self, Condition};
 use crate::custom::is_known_format;
 use crate::kind::{Generation, Kind, Target};
+use crate::write::resets::Resets;
 
 pub mod beta;
 mod costs;
@@ -28,6 +29,8 @@ pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
     short: &["crd", "crds"],
     categories: &["api-extensions"],
     status: true,
+    // A write of the status changes metadata all the same.
+    resets: &[(Target::Status, Resets::SPEC_AND_METADATA)],
     storage_prefix: Some("apiextensions.k8s.io/customresourcedefinitions"),
     generation: Generation::CountsChangesOf("spec"),
     delete_finalizer: Some(CLEANUP),
