@@ -1,6 +1,8 @@
 //! The meaning of a request is decided once: no path makes the authorizer see another request than the handler serves.
 
-use json::json;
+use std::time::Duration;
+
+use json::{Value, json};
 
 use crate::server::{Server, rule};
 
@@ -165,6 +167,34 @@ async fn rules_with_names_do_not_let_new_objects_in() {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}});
     mallory.create("/api/v1/namespaces/default/configmaps/mine", &object).await.expect(405);
     mallory.create("/api/v1/namespaces/default/configmaps", &object).await.expect(403);
+}
+
+#[tokio::test]
+async fn a_custom_object_is_made_under_the_name_that_was_allowed() {
+    let server = Server::start().await;
+    let admin = server.admin();
+    let kind = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "toys.a.io"}, "spec": {"group": "a.io", "scope": "Namespaced",
+            "names": {"plural": "toys", "kind": "Toy"}, "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let path = "/apis/a.io/v1/namespaces/default/toys";
+    admin.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &kind).await.expect(201);
+    while admin.get(path).await.code != 200 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let one = json!({"apiGroups": ["a.io"], "resources": ["toys"], "resourceNames": ["mine"], "verbs": ["create"]});
+    server.allow_rules("mallory", "default", vec![one]).await;
+    let mallory = server.user("mallory");
+    let toy = |metadata: Value| json!({"apiVersion": "a.io/v1", "kind": "Toy", "metadata": metadata});
+    for metadata in
+        [json!({"name": "other"}), json!({"generateName": "mine"}), json!({"name": "mine", "namespace": "y"})]
+    {
+        mallory.create(&format!("{path}/mine"), &toy(metadata)).await.expect(400);
+    }
+    for at in [format!("{path}/other"), path.to_owned()] {
+        mallory.create(&at, &toy(json!({"name": "mine"}))).await.expect(403);
+    }
+    mallory.create(&format!("{path}/mine"), &toy(json!({"name": "mine"}))).await.expect(201);
 }
 
 #[tokio::test]

@@ -10,4 +10,4 @@ pub mod go;
 pub(crate) mod numbers;
 pub mod problem;
 pub mod protobuf;
-mod syntax;
+pub(crate) mod syntax;

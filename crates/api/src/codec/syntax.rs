@@ -1,11 +1,34 @@
 //! Broken JSON, complained of in the words of Go's scanner, which clients and their tests read.
 
+use serde::de::IgnoredAny;
+
 /// The complaint about a body that could not be read. `why` is our reader's own, for what the scanner has nothing against.
 pub(crate) fn in_gos_words(bytes: &[u8], why: String) -> String {
     let mut scanner = Scanner { bytes, at: 0 };
     match scanner.document() {
         Ok(()) => why,
         Err(fault) => fault.unwrap_or_else(|| "unexpected end of JSON input".to_owned()),
+    }
+}
+
+/// The sort of value that a document other than an object or null begins with, as Go's decoder calls it.
+pub(crate) fn no_object(bytes: &[u8]) -> Option<&'static str> {
+    match bytes.trim_ascii_start().first()? {
+        b'[' => Some("array"),
+        b'"' => Some("string"),
+        b't' | b'f' => Some("bool"),
+        b'-' | b'0'..=b'9' => Some("number"),
+        _ => None,
+    }
+}
+
+/// Why a text is no object.
+pub(crate) fn check_object(bytes: &[u8]) -> Result<(), String> {
+    match serde_json::from_slice::<IgnoredAny>(bytes) {
+        Err(why) => Err(in_gos_words(bytes, why.to_string())),
+        Ok(_) => no_object(bytes).map_or(Ok(()), |found| {
+            Err(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"))
+        }),
     }
 }
 

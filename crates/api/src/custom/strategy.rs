@@ -23,6 +23,7 @@ use crate::meta;
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 use crate::validation::names::{NameRule, qualified_name};
 use crate::validation::object_meta::{self, Finalizers};
+use crate::write::resets::Resets;
 
 /// The rules of one version.
 pub struct Custom {
@@ -220,6 +221,15 @@ impl Strategy for Custom {
             if let Some(metadata) = meta::metadata_mut(new) {
                 metadata.insert("generation", Value::from(next));
             }
+        }
+    }
+
+    fn resets(&self, target: Target) -> Resets {
+        match target {
+            Target::Object if self.status => Resets::STATUS,
+            // The metadata stays too, but upstream lets whoever states some with a status own it.
+            Target::Status => Resets::SPEC,
+            _ => Resets::NONE,
         }
     }
 

@@ -9,6 +9,7 @@ use super::strategy::Target;
 use crate::features::{Feature, Features};
 use crate::validation::field::Errors;
 use crate::validation::names::NameRule;
+use crate::write::resets::Resets;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -119,6 +120,9 @@ pub struct Kind<T: 'static> {
     /// Has a status subresource: writes of the object leave `status` alone.
     pub status: bool,
     pub status_metadata: StatusMetadata,
+    /// The fields that writes cannot set, where they are others than `status` in a write of the object, and the spec with
+    /// the metadata that stays in a write of the status.
+    pub resets: &'static [(Target, Resets)],
     /// A new object may bring its status along.
     pub status_on_create: bool,
     /// An update of an object that does not exist creates it.
@@ -195,6 +199,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         status: false,
         status_metadata: StatusMetadata::Changes,
         deprecated: None,
+        resets: &[],
         status_on_create: false,
         create_on_update: false,
         unconditional_update: true,

@@ -22,6 +22,7 @@ use crate::object;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::object_meta::{self, Finalizers};
 use crate::write::entries;
+use crate::write::resets::Resets;
 
 /// The scope that a `k8s-openapi` type carries in its type.
 pub trait Scoped {
@@ -341,6 +342,19 @@ where
             if let Some(metadata) = meta::metadata_mut(new) {
                 metadata.insert("generation", Value::from(next));
             }
+        }
+    }
+
+    fn resets(&self, target: Target) -> Resets {
+        if let Some((_, own)) = self.kind.resets.iter().find(|(of, _)| *of == target) {
+            return *own;
+        }
+        match (target, self.kind.status_metadata) {
+            (Target::Object, _) if self.kind.status => Resets::STATUS,
+            (Target::Status, StatusMetadata::Changes) => Resets::SPEC,
+            (Target::Status, StatusMetadata::KeepsLabels) => Resets::These(&[&["spec"], &["metadata", "labels"]]),
+            (Target::Status, StatusMetadata::Stays) => Resets::SPEC_AND_METADATA,
+            _ => Resets::NONE,
         }
     }
 

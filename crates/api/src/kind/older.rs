@@ -8,6 +8,7 @@ use json::Value;
 use super::{Definition, Strategy, Target};
 use crate::schema;
 use crate::validation::field::Errors;
+use crate::write::resets::Resets;
 
 /// The differences of an older version.
 #[derive(Clone, Copy)]
@@ -98,6 +99,10 @@ impl Strategy for Converted {
 
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {
         self.through(new, |new| self.of.prepare_update(new, &self.current(old), target));
+    }
+
+    fn resets(&self, target: Target) -> Resets {
+        self.of.resets(target)
     }
 
     fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value> {

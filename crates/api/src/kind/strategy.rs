@@ -5,6 +5,7 @@
 use json::Value;
 
 use crate::validation::field::Errors;
+use crate::write::resets::Resets;
 
 /// The part of an object that a write is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub trait Strategy: Send + Sync {
     fn prepare_create(&self, object: &mut Value);
     /// Sets the fields of a changed object that belong to the server, and decides whether `metadata.generation` grows.
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target);
+    /// The fields that a write cannot set, as `prepare_update` sets them back.
+    fn resets(&self, target: Target) -> Resets;
     /// The cells of one row of a Table, in the order of the definition's columns.
     fn row(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;
     /// The grace period that a delete gets: `None` deletes at once. `requested` is from the delete options.

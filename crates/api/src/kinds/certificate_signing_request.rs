@@ -14,6 +14,7 @@ use crate::meta::field_text;
 use crate::rules::certificate_request::{CertificateRequest, check_certificates};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{self, NameRule};
+use crate::write::resets::Resets;
 
 const APPROVAL: Subresource = Subresource {
     name: "approval",
@@ -26,6 +27,11 @@ pub const CERTIFICATE_SIGNING_REQUEST: Kind<CertificateSigningRequest> = Kind {
     short: &["csr"],
     status: true,
     subresources: &[APPROVAL],
+    resets: &[
+        (Target::Object, Resets::These(&[&["spec"], &["status"]])),
+        (Target::Status, Resets::These(&[&["spec"], &["status", "conditions"]])),
+        (Target::Other("approval"), Resets::These(&[&["spec"], &["status", "certificate"]])),
+    ],
     name: NameRule::PathSegment,
     validate: Some(validate),
     validate_create: Some(validate_create),

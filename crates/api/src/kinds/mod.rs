@@ -237,7 +237,7 @@ mod tests {
     use json::json;
 
     use super::*;
-    use crate::kind::Target;
+    use crate::{kind::Target, write::resets::Resets};
 
     /// Upstream's strategies differ in this from kind to kind.
     #[test]
@@ -284,5 +284,68 @@ mod tests {
         let parts = [("deployments", BTreeSet::from(["labels"])), ("pods", BTreeSet::from(["ownerReferences"]))];
         assert_eq!(stays, whole.chain(parts).collect());
         assert!(kinds.len() > 30, "{} kinds have a status", kinds.len());
+    }
+
+    /// As upstream's strategies have it for the versions that they name.
+    #[test]
+    fn what_writes_reset_is_nobodys() {
+        let mut all = Sorted {
+            features: Features::default(),
+            runtime_config: &RuntimeConfig::default(),
+            served: Vec::new(),
+            unserved: Vec::new(),
+            warnings: Vec::new(),
+        };
+        resources(&mut all);
+        let paths = |resets: Resets| {
+            let (all_but, paths) = match resets {
+                Resets::These(paths) => ("", paths),
+                Resets::AllBut(paths) => ("all but ", paths),
+            };
+            all_but.to_owned() + &paths.iter().map(|path| path.join(".")).collect::<Vec<_>>().join(",")
+        };
+        let mut found: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for definition in all.served.iter().chain(&all.unserved) {
+            let others = definition.subresources.iter().map(|sub| (sub.name, Target::Other(sub.name)));
+            let status = definition.status.then_some(("status", Target::Status));
+            for (name, target) in others.chain(status).chain([("", Target::Object)]) {
+                let resets = paths(definition.strategy.resets(target));
+                if !resets.is_empty() {
+                    found.entry(format!("{name}: {resets}")).or_default().insert(&definition.plural);
+                }
+            }
+        }
+        let found: Vec<String> = found
+            .into_iter()
+            .map(|(what, kinds)| format!("{what} in {}", kinds.into_iter().collect::<Vec<_>>().join(" ")))
+            .collect();
+        let containers = ["containers", "initContainers"]
+            .map(|list| format!("spec.{list}.*.resources,spec.{list}.*.resizePolicy"))
+            .join(",");
+        let with_status = "apiservices cronjobs customresourcedefinitions daemonsets deployments devicetaintrules flowschemas \
+                           horizontalpodautoscalers ingresses jobs namespaces nodes persistentvolumeclaims persistentvolumes \
+                           podcertificaterequests poddisruptionbudgets pods prioritylevelconfigurations replicasets \
+                           replicationcontrollers resourceclaims resourcequotas servicecidrs services statefulsets \
+                           storageversionmigrations storageversions validatingadmissionpolicies volumeattachments";
+        let with_metadata = "apiservices customresourcedefinitions devicetaintrules flowschemas podcertificaterequests \
+                             prioritylevelconfigurations resourceclaims servicecidrs storageversionmigrations \
+                             storageversions validatingadmissionpolicies volumeattachments";
+        let spec_alone = "cronjobs daemonsets horizontalpodautoscalers ingresses jobs namespaces nodes \
+                          persistentvolumeclaims persistentvolumes poddisruptionbudgets replicasets \
+                          replicationcontrollers resourcequotas services statefulsets";
+        let expected = [
+            ": spec,status in certificatesigningrequests".to_owned(),
+            format!(": status in {with_status}"),
+            "approval: spec,status.certificate in certificatesigningrequests".to_owned(),
+            "ephemeralcontainers: all but spec.ephemeralContainers in pods".to_owned(),
+            "finalize: status in namespaces".to_owned(),
+            format!("resize: all but {containers} in pods"),
+            format!("status: spec in {spec_alone}"),
+            format!("status: spec,metadata in {with_metadata}"),
+            "status: spec,metadata.deletionTimestamp,metadata.ownerReferences in pods".to_owned(),
+            "status: spec,metadata.labels in deployments".to_owned(),
+            "status: spec,status.conditions in certificatesigningrequests".to_owned(),
+        ];
+        assert_eq!(found, expected);
     }
 }

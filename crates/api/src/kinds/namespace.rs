@@ -8,6 +8,7 @@ use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name};
 use crate::meta::field_text;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{self, NameRule};
+use crate::write::resets::Resets;
 
 const FINALIZE: Subresource =
     Subresource { name: "finalize", object: ("", "v1", "Namespace"), verbs: &["update"], way: Way::Own };
@@ -17,6 +18,7 @@ pub const NAMESPACE: Kind<Namespace> = Kind {
     verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
     status: true,
     subresources: &[FINALIZE],
+    resets: &[(Target::Other("finalize"), Resets::STATUS)],
     name: NameRule::Label,
     default: Some(default),
     validate: Some(validate),

@@ -3,6 +3,7 @@
 use json::Value;
 use k8s_openapi::api::core::v1::Secret;
 
+use crate::codec::syntax;
 use crate::kind::cell;
 use crate::kind::{Kind, age, col, label, name};
 use crate::meta::field_text;
@@ -98,9 +99,9 @@ fn json_value(path: &Path, key: &str, value: Option<&k8s_openapi::ByteString>) -
     let place = path.key(key);
     match value {
         None => Some(FieldError::required(&place, "")),
-        Some(bytes) => serde_json::from_slice::<Value>(&bytes.0)
+        Some(bytes) => syntax::check_object(&bytes.0)
             .err()
-            .map(|e| FieldError::invalid(&place, "<secret contents redacted>", &e.to_string())),
+            .map(|why| FieldError::invalid(&place, "<secret contents redacted>", &why)),
     }
 }
 
@@ -118,4 +119,27 @@ fn validate_update(new: &Secret, old: &Secret) -> Errors {
         }
     }
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_of_registries_is_an_object() {
+        let check = |text: &str, expected: &str| {
+            let found = json_value(&Path::new("data"), ".dockercfg", Some(&ByteString(text.into())));
+            let words = "data[.dockercfg]: Invalid value: \"<secret contents redacted>\": ";
+            let expected = (!expected.is_empty()).then(|| format!("{words}{expected}"));
+            assert_eq!(found.map(|error| error.to_string()), expected, "{text}");
+        };
+        check(r#"{"auths": {}}"#, "");
+        check("null", "");
+        check("x", "invalid character 'x' looking for beginning of value");
+        check("{\"a\": ", "unexpected end of JSON input");
+        check("[1]", "json: cannot unmarshal array into Go value of type map[string]interface {}");
+        check(" \"a\"", "json: cannot unmarshal string into Go value of type map[string]interface {}");
+    }
 }

@@ -10,7 +10,7 @@ const OBJECT_META: &str = "apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// The type of a custom kind; `schema` is `openAPIV3Schema` of one version.
 pub fn custom(kind: &str, schema: &Value) -> Type {
-    Type::Object(Arc::new(object(kind, schema, true)))
+    Type::Object(Arc::new(object(kind, schema, true, false)))
 }
 
 fn flag(schema: &Value, name: &str) -> bool {
@@ -21,11 +21,13 @@ fn text<'v>(schema: &'v Value, name: &str) -> &'v str {
     schema.get(name).and_then(Value::as_str).unwrap_or("")
 }
 
-/// `whole` is for what has `apiVersion`, `kind` and `metadata` of its own: the resource and embedded ones.
-fn object(name: &str, schema: &Value, whole: bool) -> Object {
+/// `whole` is for what has `apiVersion`, `kind` and `metadata` of its own: the resource and embedded ones. `within` something
+/// that keeps unknown fields an apply may state some too.
+fn object(name: &str, schema: &Value, whole: bool, within: bool) -> Object {
+    let open = flag(schema, "x-kubernetes-preserve-unknown-fields");
     let properties: Option<&JsonMap> = schema.get("properties").and_then(Value::as_object);
     let own = properties.into_iter().flatten().filter(|(name, _)| !(whole && is_meta(name)));
-    let mut fields: Vec<Field> = own.map(|(name, schema)| Field::new(name, ty(name, schema))).collect();
+    let mut fields: Vec<Field> = own.map(|(name, schema)| Field::new(name, ty(name, schema, within || open))).collect();
     if whole {
         fields.extend(["apiVersion", "kind"].map(|name| Field::new(name, Type::String)));
         let metadata = super::named(OBJECT_META).map_or(Type::Raw, Type::Ref);
@@ -33,7 +35,9 @@ fn object(name: &str, schema: &Value, whole: bool) -> Object {
     }
     Object {
         atomic: text(schema, "x-kubernetes-map-type") == "atomic",
-        open: flag(schema, "x-kubernetes-preserve-unknown-fields"),
+        open,
+        applied_freely: within || open,
+        untyped: schema.get("type").is_none() && !whole,
         custom: true,
         ..Object::new(name, fields)
     }
@@ -43,7 +47,7 @@ fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }
 
-fn ty(name: &str, schema: &Value) -> Type {
+fn ty(name: &str, schema: &Value, within: bool) -> Type {
     match text(schema, "type") {
         // Validation reads the text: an apply only asks whether it is a scalar.
         "string" if !matches!(text(schema, "format"), "" | "byte") => Type::Scalar,
@@ -51,18 +55,19 @@ fn ty(name: &str, schema: &Value) -> Type {
         "integer" => Type::Int64,
         "number" => Type::Number,
         "boolean" => Type::Bool,
-        "array" => list(name, schema),
-        "object" => fields_or_map(name, schema),
-        // Any type will do, but of an object some fields are known.
-        "" if schema.get("properties").is_some() => fields_or_map(name, schema),
+        "array" => list(name, schema, within),
+        "object" => fields_or_map(name, schema, within),
+        // Any type will do ([`Object::untyped`]), but of an object some fields are known.
+        "" if schema.get("properties").is_some() => fields_or_map(name, schema, within),
         _ => Type::Any,
     }
 }
 
-fn fields_or_map(name: &str, schema: &Value) -> Type {
+fn fields_or_map(name: &str, schema: &Value, within: bool) -> Type {
+    let within = within || flag(schema, "x-kubernetes-preserve-unknown-fields");
     let values = match schema.get("additionalProperties") {
         Some(Value::Bool(true)) => Some(Type::Any),
-        Some(values @ Value::Object(_)) => Some(ty(name, values)),
+        Some(values @ Value::Object(_)) => Some(ty(name, values, within)),
         _ => None,
     };
     let embedded = flag(schema, "x-kubernetes-embedded-resource");
@@ -71,11 +76,11 @@ fn fields_or_map(name: &str, schema: &Value) -> Type {
             let atomic = text(schema, "x-kubernetes-map-type") == "atomic";
             Type::Map(Arc::new(Map { values, atomic }))
         }
-        _ => Type::Object(Arc::new(object(name, schema, embedded))),
+        _ => Type::Object(Arc::new(object(name, schema, embedded, within))),
     }
 }
 
-fn list(name: &str, schema: &Value) -> Type {
+fn list(name: &str, schema: &Value, within: bool) -> Type {
     let items = schema.get("items").unwrap_or(&Value::Null);
     let kind = match text(schema, "x-kubernetes-list-type") {
         "set" => ListKind::Set,
@@ -89,7 +94,7 @@ fn list(name: &str, schema: &Value) -> Type {
         }
         _ => ListKind::Atomic,
     };
-    Type::List(Arc::new(List { items: ty(name, items), kind }))
+    Type::List(Arc::new(List { items: ty(name, items, within), kind }))
 }
 
 #[cfg(test)]
@@ -98,6 +103,30 @@ mod tests {
 
     use super::*;
     use crate::codec::decode::normalise;
+
+    #[test]
+    fn a_broken_head_of_an_object_within_is_told_with_its_place() {
+        let whole = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-preserve-unknown-fields": true});
+        let list = json!({"type": "array", "items": whole});
+        let ty = custom("Widget", &json!({"type": "object", "properties": {"one": whole, "list": list}}));
+        let check =
+            |given: Value, expected: &str| assert_eq!(normalise(&ty, given.clone()).expect_err("refused"), expected);
+        check(
+            json!({"one": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": 42}}}),
+            "one.metadata: Invalid value: {\"name\":\"a\",\"namespace\":42}: json: cannot unmarshal number into Go struct \
+             field ObjectMeta.namespace of type string",
+        );
+        check(json!({"list": [{"apiVersion": "v1", "kind": 1}]}), "list[0].kind: Invalid value: 1: must be a string");
+        let given =
+            json!({"one": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "x": 1}, "x": {"kind": 1}}});
+        let (value, unknown) = normalise(&ty, given).expect("nothing is refused");
+        assert_eq!(
+            value["one"],
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "x": {"kind": 1}})
+        );
+        assert_eq!(unknown, ["unknown field \"one.metadata.x\""]);
+    }
 
     #[test]
     fn custom_resources_are_pruned_and_keep_what_validation_must_see() {

@@ -107,6 +107,10 @@ pub struct Object {
     pub atomic: bool,
     /// Keeps fields that the schema does not know.
     pub open: bool,
+    /// An apply may state fields that the schema does not know, whether they are kept or not.
+    pub applied_freely: bool,
+    /// Its schema says no type: a scalar or a list may stand in its place.
+    pub untyped: bool,
     /// Part of a custom resource: values of a wrong type are kept for validation to find, nulls too.
     pub custom: bool,
 }

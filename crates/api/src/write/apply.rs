@@ -145,11 +145,12 @@ impl<'a> Application<'a> {
     fn new(ty: &'a Type, config: &'a Value, live: Option<&Value>, by: &'a Writer<'a>) -> Self {
         let mut live = live.cloned();
         let mut managers = live.as_mut().and_then(managed::take).unwrap_or_default();
+        managed_fields::reconcile(ty, &mut managers);
         if let Some(live) = live.as_ref().filter(|_| managers.is_empty()) {
             let mut held = structured_merge::compare(ty, &structured_merge::blank(ty), live).changed;
             managed::strip(&mut held);
             let writer = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", ..*by };
-            ignore(&mut held, by);
+            by.resets.take_from(&mut held);
             if !held.is_empty() {
                 managers.push(managed::new_entry("Update", held, &writer));
             }
@@ -163,7 +164,7 @@ impl<'a> Application<'a> {
 
     fn carry_out(&self, gvk: Gvk<'_>, force: bool) -> Result<(Value, Vec<Value>), Refusal> {
         let mut set = structured_merge::fields_of(self.ty, self.config);
-        ignore(&mut set, self.by);
+        self.by.resets.take_from(&mut set);
         let mut merged = self.merged(&set);
         let blank;
         let before = match &self.live {
@@ -174,9 +175,7 @@ impl<'a> Application<'a> {
             }
         };
         let mut difference = structured_merge::compare(self.ty, before, &merged);
-        for path in self.by.ignored {
-            difference.ignore(path);
-        }
+        self.by.resets.take_from_difference(&mut difference);
         let compared = if self.by.versions.is_some() { merged.clone() } else { Value::Null };
         let mut changes = Changes::new(&difference, (self.live.as_ref(), &compared), self.by);
         if !force {
@@ -346,12 +345,6 @@ fn kept(ty: &Type, mut whole: Value, less: &Value, spare: impl FnOnce(&mut Set))
     whole
 }
 
-fn ignore(set: &mut Set, by: &Writer<'_>) {
-    for path in by.ignored {
-        field_set::subtract_tree(set, path);
-    }
-}
-
 /// `"kubectl" with subresource "scale" using apps/v1 at …`.
 fn show_manager(entry: &Value) -> String {
     let text = |name| entry.get(name).and_then(Value::as_str).unwrap_or("");
@@ -404,7 +397,7 @@ mod tests {
     use json::json;
 
     use super::*;
-    use crate::schema;
+    use crate::{schema, write::resets::Resets};
 
     const GVK: Gvk<'static> = Gvk { group: "apps", version: "v1", kind: "Deployment" };
 
@@ -414,7 +407,7 @@ mod tests {
 
     fn writer(manager: &str) -> Writer<'_> {
         let now = Timestamp::UNIX_EPOCH;
-        Writer { manager, api_version: "apps/v1", subresource: "", now, ignored: &[&["status"]], versions: None }
+        Writer { manager, api_version: "apps/v1", subresource: "", now, resets: Resets::STATUS, versions: None }
     }
 
     fn body(spec: Value) -> Value {

@@ -56,9 +56,7 @@ impl<'a> Changes<'a> {
         let mut difference = structured_merge::compare(&ty, &before, &after);
         strip(&mut difference.changed);
         strip(&mut difference.removed);
-        for path in self.by.ignored {
-            difference.ignore(path);
-        }
+        self.by.resets.take_from_difference(&mut difference);
         Some(difference)
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     meta,
     write::{
         field_set::{self, Set},
+        resets::Resets,
         structured_merge::Difference,
         versions::Versions,
     },
@@ -35,8 +36,8 @@ pub struct Writer<'a> {
     /// `status`, `scale`, …; empty for the object itself.
     pub subresource: &'a str,
     pub now: Timestamp,
-    /// Paths that this endpoint does not change: `&[&["status"]]` for an object with a status subresource.
-    pub ignored: &'a [&'a [&'a str]],
+    /// The fields that the kind's strategy sets back.
+    pub resets: Resets,
     /// Where a webhook converts the kind's versions.
     pub versions: Option<&'a Versions>,
 }

@@ -102,6 +102,26 @@ pub fn subtract_tree(from: &mut Set, path: &[&str]) {
     }
 }
 
+/// Takes away all but the fields at these paths, with what is on the way to them and below them; `*` is any element.
+pub fn keep_trees(set: &mut Set, paths: &[&[&str]]) {
+    set.retain(|key, child| {
+        let at = |name: &str| name == "*" || key.strip_prefix("f:") == Some(name);
+        let rests =
+            paths.iter().filter_map(|path| path.split_first().filter(|(first, _)| at(first)).map(|(_, rest)| rest));
+        let rests: Vec<&[&str]> = rests.collect();
+        let Some(child) = child.as_object_mut().filter(|_| !rests.is_empty()) else { return key == SELF };
+        if rests.iter().any(|rest| rest.is_empty()) {
+            return true;
+        }
+        let member = is_member(child);
+        keep_trees(child, &rests);
+        if child.len() == 1 && child.contains_key(SELF) {
+            child.remove(SELF);
+        }
+        member || !child.is_empty()
+    });
+}
+
 /// Every struct field above a member becomes a member too.
 pub fn with_parents(ty: &Type, set: &Set) -> Set {
     let mut out = Map::new();
@@ -124,6 +144,26 @@ pub fn child_type<'t>(ty: &'t Type, element: &str) -> (&'t Type, bool) {
         (Type::Map(map), Some(_)) => (map.values.resolve(), false),
         (Type::List(list), None) => (list.items.resolve(), false),
         _ => (&Type::Any, false),
+    }
+}
+
+/// Makes leaves of what has become atomic since the set was made: who owned a part of it owns the whole now. What is not atomic any
+/// more is taken as if it never had been.
+pub fn reconcile(ty: &Type, set: &mut Set) {
+    for (key, child) in set.iter_mut().filter(|(key, _)| **key != *SELF) {
+        let Some(child) = child.as_object_mut().filter(|child| !child.is_empty()) else { continue };
+        let inner = child_type(ty, key).0;
+        let atomic = match inner {
+            Type::List(list) => list.kind == ListKind::Atomic,
+            Type::Object(object) => object.atomic,
+            Type::Map(map) => map.atomic,
+            _ => continue,
+        };
+        if atomic {
+            child.clear();
+        } else {
+            reconcile(inner, child);
+        }
     }
 }
 
@@ -231,6 +271,21 @@ mod tests {
             both(json!({"f:a": {}}), json!({"f:a": {"f:b": {}}})),
             (json!({"f:a": {".": {}, "f:b": {}}}), json!({"f:a": {}}), json!({}))
         );
+    }
+
+    #[test]
+    fn trees_are_kept_with_the_way_to_them() {
+        let check = |fields: Value, kept: Value| {
+            let mut left = set(fields.clone());
+            keep_trees(&mut left, &[&["spec", "list", "*", "a"], &["spec", "b"]]);
+            assert_eq!(Value::Object(left), kept, "{fields}");
+        };
+        let item = |fields: Value| json!({"f:spec": {"f:list": {"k:{\"n\":1}": fields}}});
+        check(json!({"f:status": {}, "f:metadata": {"f:labels": {}}}), json!({}));
+        check(item(json!({".": {}, "f:n": {}, "f:a": {"f:x": {}}})), item(json!({".": {}, "f:a": {"f:x": {}}})));
+        check(item(json!({".": {}, "f:n": {}})), item(json!({})));
+        check(item(json!({"f:n": {}})), json!({}));
+        check(json!({"f:spec": {"f:b": {"v:1": {}}, "f:c": {}}}), json!({"f:spec": {"f:b": {"v:1": {}}}}));
     }
 
     #[test]

@@ -35,7 +35,10 @@ pub fn default_manager(user_agent: &str) -> &str {
 pub fn update(ty: &Type, old: Option<&Value>, new: &mut Value, by: &Writer<'_>) {
     let sent = take(new);
     let mut entries = match start(old, sent, by) {
-        Start::Tracked(entries) => entries,
+        Start::Tracked(mut entries) => {
+            reconcile(ty, &mut entries);
+            entries
+        }
         Start::Untracked => return,
     };
     let blank;
@@ -49,9 +52,7 @@ pub fn update(ty: &Type, old: Option<&Value>, new: &mut Value, by: &Writer<'_>) 
     let mut difference = structured_merge::compare(ty, before, new);
     strip(&mut difference.changed);
     strip(&mut difference.removed);
-    for path in by.ignored {
-        difference.ignore(path);
-    }
+    by.resets.take_from_difference(&mut difference);
     if difference.is_empty() {
         return put(new, entries);
     }
@@ -97,6 +98,13 @@ fn start(old: Option<&Value>, sent: Option<Vec<Value>>, by: &Writer<'_>) -> Star
     if entries.is_empty() && exists { Start::Untracked } else { Start::Tracked(entries) }
 }
 
+/// Brings entries after a change of their kind's schema. Those of built-in kinds do not change.
+pub(crate) fn reconcile(ty: &Type, entries: &mut [Value]) {
+    if matches!(ty.resolve(), Type::Object(object) if object.custom) {
+        entries.iter_mut().filter_map(fields_mut).for_each(|fields| field_set::reconcile(ty, fields));
+    }
+}
+
 /// The last entry of each owner: who renames one may give two the same.
 fn by_owner(sent: Vec<Value>) -> Vec<Value> {
     let last: HashMap<_, usize> = sent.iter().enumerate().map(|(at, entry)| (owner_of(entry), at)).collect();
@@ -112,6 +120,7 @@ fn take_over(entries: &mut Vec<Value>, changed: Set, by: &Writer<'_>) {
             stamp(entry, by);
             if let Some(fields) = fields_mut(entry) {
                 field_set::union(fields, &changed);
+                by.resets.take_from(fields);
             }
         }
         None => entries.push(new_entry("Update", changed, by)),
@@ -176,11 +185,11 @@ mod tests {
     use json::json;
 
     use super::*;
-    use crate::schema;
+    use crate::{schema, write::resets::Resets};
 
     fn writer<'a>(manager: &'a str, second: i64) -> Writer<'a> {
         let now = Timestamp::from_second(second).expect("in range");
-        Writer { manager, api_version: "apps/v1", subresource: "", now, ignored: &[&["status"]], versions: None }
+        Writer { manager, api_version: "apps/v1", subresource: "", now, resets: Resets::STATUS, versions: None }
     }
 
     fn managers(object: &Value) -> HashSet<String> {
@@ -220,6 +229,32 @@ mod tests {
             },
         }]);
         assert_eq!(new["metadata"]["managedFields"], expected);
+    }
+
+    #[test]
+    fn owners_follow_a_schema_that_becomes_atomic() {
+        let ty = |kind: &str, map: &str| {
+            let item = json!({"type": "object", "properties": {"n": {"type": "string"}}});
+            schema::custom(
+                "Widget",
+                &json!({"type": "object", "properties": {
+                    "list": {"type": "array", "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": ["n"], "items": item},
+                    "map": {"type": "object", "x-kubernetes-map-type": map, "additionalProperties": {"type": "string"}}}}),
+            )
+        };
+        let own = |object: &Value| object["metadata"]["managedFields"][0]["fieldsV1"].clone();
+        let mut old = json!({"metadata": {"name": "a"}, "list": [{"n": "a"}], "map": {"a": "b"}});
+        update(&ty("map", "granular"), None, &mut old, &writer("one", 0));
+        old["metadata"]["uid"] = "u".into();
+        let granular = json!({"f:list": {".": {}, "k:{\"n\":\"a\"}": {".": {}, "f:n": {}}},
+            "f:map": {".": {}, "f:a": {}}});
+        assert_eq!(own(&old), granular);
+        let mut new = old.clone();
+        update(&ty("atomic", "atomic"), Some(&old), &mut new, &writer("two", 1));
+        assert_eq!(own(&new), json!({"f:list": {}, "f:map": {}}));
+        let mut back = new.clone();
+        update(&ty("map", "granular"), Some(&new), &mut back, &writer("two", 1));
+        assert_eq!(own(&back), own(&new), "the other way around nothing is known of the parts");
     }
 
     #[test]

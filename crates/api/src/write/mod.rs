@@ -7,6 +7,7 @@ pub mod entries;
 pub mod field_set;
 pub mod managed_fields;
 pub mod patch;
+pub mod resets;
 pub mod scale;
 pub mod structured_merge;
 pub mod typed;

@@ -92,12 +92,6 @@ impl Difference {
         self.changed.is_empty() && self.removed.is_empty()
     }
 
-    /// Forgets the field at a path, with all that is below it.
-    pub fn ignore(&mut self, path: &[&str]) {
-        field_set::subtract_tree(&mut self.changed, path);
-        field_set::subtract_tree(&mut self.removed, path);
-    }
-
     /// Adds what is different in the items of one identity.
     fn items(&mut self, list: &List, key: String, of: &Sides<'_>) {
         let ([old, new], [olds, news]) = (of.first, of.more.each_ref().map(|more| !more.is_empty()));

@@ -89,6 +89,7 @@ impl Walk {
             },
             ty @ (Type::Map(_) | Type::Object(_) | Type::Raw) => match value {
                 Value::Object(map) => self.map(ty, map, at),
+                _ if matches!(ty, Type::Object(object) if object.untyped) => {}
                 other => self.expected("map", other, at),
             },
             // Numbers or texts have no type of their own there.
@@ -127,7 +128,7 @@ impl Walk {
                 Type::Object(object) => match object.field(name) {
                     Some(field) => self.value(&field.ty, child, &at),
                     // One without any fields is free.
-                    None if object.open || object.fields.is_empty() => {}
+                    None if object.applied_freely || object.fields.is_empty() => {}
                     None => self.error(&at, "field not declared in schema"),
                 },
                 _ => {}
@@ -275,6 +276,8 @@ mod tests {
                 "bare": {"type": "object"},
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
                 "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+                "any": {"x-kubernetes-preserve-unknown-fields": true, "properties": {"n": {"type": "integer"},
+                    "tight": {"type": "object", "properties": {"n": {"type": "integer"}}}}},
             }}}}),
         );
         let check = |spec: Value, expected: &str| check(&ty, json!({"kind": "Widget", "spec": spec}), expected);
@@ -283,6 +286,11 @@ mod tests {
         check(json!({"when": 5, "port": {"a": []}, "bare": {"a": 1}}), "");
         check(json!({"colour": 1}), ".spec.colour: field not declared in schema");
         check(json!({"free": {"any": [1]}, "port": "http", "size": 1}), "");
+        for any in [json!("text"), json!(1), json!([{"n": "x"}]), json!({"n": 1, "m": "x"}), json!({})] {
+            check(json!({ "any": any }), "");
+        }
+        check(json!({"any": {"tight": {"m": "x"}}}), "");
+        check(json!({"any": {"n": "x"}}), ".spec.any.n: expected numeric (int or float), got string");
         check(json!({"tags": ["a", "b", "a"]}), ".spec.tags: duplicate entries for key [=\"a\"]");
     }
 

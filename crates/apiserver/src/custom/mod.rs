@@ -130,7 +130,7 @@ fn own(definition: &Definition, object: &mut Value, change: impl FnOnce(&mut Val
         api_version: &definition.api_version(),
         subresource: "status",
         now: clock::now_seconds(),
-        ignored: &[&["spec"]],
+        resets: definition.strategy.resets(Target::Status),
         versions: None,
     };
     managed_fields::update(&definition.ty, Some(&old), object, &by);

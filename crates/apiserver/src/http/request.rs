@@ -340,9 +340,10 @@ impl Info {
             return false;
         }
         let collection = matches!(self.verb, "list" | "watch" | "create" | "deletecollection");
-        // All namespaces together can only be read, and a POST makes an object in a collection.
+        // All namespaces together can only be read, and a POST makes an object in a collection. Custom kinds take one to the
+        // path of the object, too.
         let everywhere = definition.namespaced() && self.namespace.is_empty();
-        let named = !self.name.is_empty() && self.verb == "create";
+        let named = !self.name.is_empty() && self.verb == "create" && !definition.is_custom();
         let fits = if everywhere { matches!(self.verb, "list" | "watch") } else { collection || !self.name.is_empty() };
         fits && !named && definition.verbs.iter().any(|verb| verb == self.verb)
     }

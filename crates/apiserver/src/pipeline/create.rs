@@ -41,8 +41,12 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         definition.strategy.drop_nulls(&mut decoded.value);
         Ok::<_, StatusError>(decoded)
     };
-    let decoded = read()?;
+    let mut decoded = read()?;
     spans::event("Conversion done");
+    if !request.call.info.name.is_empty() {
+        // Upstream's custom kinds make whatever the body names. The right to create was asked for with the name in the path.
+        request.check_names(&mut decoded.value)?;
+    }
     spans::event("About to store object in database");
     let mut written = request.create(decoded.value, decoded.warnings, &options, true).await;
     if written.as_ref().is_err_and(is_too_large) {
@@ -132,7 +136,7 @@ impl Request {
         let mut object = attributes.object.take().unwrap_or_default();
         warnings.extend(owners::deduplicate(&mut object, Seen::Admitted));
         // A plugin may have named it anew, unless the path names it, but its place is that of the request.
-        if self.call.info.verb == "create" {
+        if self.call.info.name.is_empty() {
             self.place(&mut object)?
         } else {
             self.check_names(&mut object)?

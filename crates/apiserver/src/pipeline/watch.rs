@@ -169,6 +169,10 @@ impl Opening {
                 joining.await.map_err(|reached| too_large_version(reach, reached))?
             }
         };
+        let (rest, conversions) = (VecDeque::new(), objects.conversions.clone());
+        if is_replaced(objects, &scope) {
+            return Ok(Lines { start: None, rest, subscription: None, deadline, scope, conversions });
+        }
         let mut start = None;
         if initial {
             let place = state.places.begin(&asked, Beginning::Present)?;
@@ -189,9 +193,16 @@ impl Opening {
                 start = Some(Start::new(past, place));
             }
         }
-        let (rest, conversions) = (VecDeque::new(), objects.conversions.clone());
         Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, conversions })
     }
+}
+
+/// Whether the kind is not served any more, or is served as something else, since the watch was asked for. Its watches have
+/// been ended then, and this one is to end like them: its client asks anew.
+fn is_replaced(objects: &ObjectStore, scope: &WatchScope) -> bool {
+    let definition = &scope.definition;
+    let served = || objects.kinds.find(&definition.group, &definition.version, &definition.plural);
+    definition.is_custom() && !served().is_some_and(|served| Arc::ptr_eq(&served, definition))
 }
 
 /// The objects there are at `revision`, with those that the selectors leave out.

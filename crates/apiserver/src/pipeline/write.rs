@@ -91,20 +91,13 @@ impl Request {
 
     /// Calls `f` with the writer that managed fields are kept for.
     pub(super) fn with_writer<T>(&self, options: &WriteOptions, f: impl FnOnce(&Writer<'_>) -> T) -> T {
-        let ignored: &[&[&str]] = match self.target {
-            Target::Object if self.definition.status => &[&["status"]],
-            // Of a custom object a write to its status changes nothing else.
-            Target::Status if self.definition.is_custom() => &[&["metadata"], &["spec"]],
-            Target::Status => &[&["spec"]],
-            _ => &[],
-        };
         let api_version = self.definition.api_version();
         let writer = Writer {
             manager: &options.manager,
             api_version: &api_version,
             subresource: self.call.info.subresource,
             now: clock::now_seconds(),
-            ignored,
+            resets: self.definition.strategy.resets(self.target),
             versions: self.versions.as_ref(),
         };
         f(&writer)

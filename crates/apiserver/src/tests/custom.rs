@@ -1,5 +1,6 @@
 //! Custom kinds as clients see them: conversations from the definition to its end.
 
+use futures::FutureExt;
 use json::{Value, json};
 
 use crate::tests::conversation::Conversation;
@@ -392,6 +393,47 @@ async fn objects_go_before_their_definition() {
         clock::sleep(std::time::Duration::from_millis(100)).await;
     }
     assert_eq!(c.say(&format!("GET {DOGS}"), "").await.code, 404);
+}
+
+/// A watch from a revision still to come has nothing to be ended by while it waits.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_begins_behind_the_end_of_its_kind_ends() {
+    let c = start().await;
+    let list = c.say(&format!("GET {DOGS}"), "").await;
+    let now: u64 = list.at("/metadata/resourceVersion").as_str().unwrap().parse().unwrap();
+    let mut watch = c.watch(&format!("{DOGS}?watch=true&resourceVersion={}", now + 40)).await;
+    let mut line = Box::pin(watch.line());
+    assert!((&mut line).now_or_never().is_none(), "it waits");
+    c.say(&format!("DELETE {CRDS}/dogs.example.com"), "").await;
+    let mut left = 1000;
+    while c.say(&format!("GET {DOGS}"), "").await.code != 404 {
+        left -= 1;
+        assert!(left > 0, "the kind stays");
+        clock::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    for i in 0..40 {
+        let map = json!({"metadata": {"name": format!("m{i}")}});
+        c.say("POST /api/v1/namespaces/a/configmaps", map.to_string()).await;
+    }
+    assert_eq!(line.await, "END");
+}
+
+/// Upstream makes whatever the body names, for whoever may make one of the name in the path.
+#[tokio::test(start_paused = true)]
+async fn an_object_is_made_at_its_own_path_too() {
+    let c = start().await;
+    let rex = dog("rex", json!({"name": "Rex"}));
+    let made = c.say(&format!("POST {DOGS}/rex"), &rex).await;
+    assert_eq!((made.code, made.at("/metadata/name")), (201, json!("rex")), "{}", made.text);
+    let again = c.say(&format!("POST {DOGS}/rex"), &rex).await;
+    assert_eq!((again.code, again.message().as_str()), (409, "dogs.example.com \"rex\" already exists"));
+    let other = c.say(&format!("POST {DOGS}/max"), &rex).await;
+    let words = "the name of the object (rex) does not match the name on the URL (max)";
+    assert_eq!((other.code, other.message().as_str()), (400, words));
+    let drawn = json!({"apiVersion": "example.com/v1", "kind": "Dog", "metadata": {"generateName": "max"}});
+    let drawn = c.say(&format!("POST {DOGS}/max"), drawn.to_string()).await;
+    let words = "the name of the object (max based on URL) was undeterminable: name must be provided";
+    assert_eq!((drawn.code, drawn.message().as_str()), (400, words));
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ use api::{
         apply,
         entries::Writer,
         patch::{Kind, Patch},
+        resets::Resets,
     },
 };
 use fuzz::Target;
@@ -123,7 +124,14 @@ fn server_side_apply() {
             Err(error) => return error.message,
         };
         let now = "2020-01-01T00:00:00Z".parse().unwrap();
-        let by = Writer { manager: "m", api_version: &api_version, subresource: "", now, ignored: &[], versions: None };
+        let by = Writer {
+            manager: "m",
+            api_version: &api_version,
+            subresource: "",
+            now,
+            resets: Resets::NONE,
+            versions: None,
+        };
         let first = match request.apply(ty, gvk, None, &by, false) {
             Ok(first) => first.value,
             Err(error) => return error.message,

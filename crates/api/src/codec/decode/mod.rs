@@ -228,13 +228,7 @@ fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Pr
 
 /// Why no version and kind are found in a document that is no object, in upstream's words.
 fn no_object(bytes: &[u8]) -> Option<String> {
-    let found = match bytes.trim_ascii_start().first()? {
-        b'[' => "array",
-        b'"' => "string",
-        b't' | b'f' => "bool",
-        b'-' | b'0'..=b'9' => "number",
-        _ => return None,
-    };
+    let found = syntax::no_object(bytes)?;
     let wanted =
         r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
     let step = "couldn't get version/kind; json parse error";
@@ -641,7 +635,7 @@ mod tests {
             api_version: "apps/v1",
             subresource: "",
             now,
-            ignored: &[],
+            resets: crate::write::resets::Resets::NONE,
             versions: None,
         };
         crate::write::managed_fields::update(ty, None, &mut value, &by);

@@ -10,6 +10,7 @@ use super::{Words, converter, fill, is_zero, repeated, scalar, zero};
 use crate::codec::bounds::{self, DEPTH_MAX, OBJECT_WEIGHT, TOO_DEEP, WEIGHT_MAX, YAML_DEPTH_MAX};
 use crate::codec::problem::Problem;
 use crate::schema::{Object, Type, Zero};
+use crate::validation::field::{FieldError, Path};
 
 /// Unknown and duplicate fields named at most, as upstream.
 const STRICT_LIMIT: usize = 100;
@@ -74,7 +75,7 @@ struct Walk<'t, 'c> {
     problem: Option<Problem>,
 }
 
-impl Walk<'_, '_> {
+impl<'t> Walk<'t, '_> {
     fn strict(&mut self, what: &str, name: &str) {
         let context = &mut self.context;
         if !context.collect || context.strict.len() >= STRICT_LIMIT || context.found >= STRICT_LOOKS {
@@ -129,6 +130,28 @@ impl Walk<'_, '_> {
         self.fail(format!("json: cannot unmarshal {found} into Go {into} of type {}", ty.go_name()))
     }
 
+    /// Reads the metadata of an object within a custom one. What is wrong with them is told with the whole of them.
+    fn embedded_metadata<E: Error>(&mut self, ty: &'t Type, whole: Value) -> Result<Option<Value>, E> {
+        let here = self.path.len();
+        let read: Result<Option<Value>, json::Error> = Seed { ty, walk: self, custom: false }.deserialize(&whole);
+        self.path.truncate(here);
+        match (read, self.problem.take()) {
+            (Ok(value), _) => Ok(value),
+            (Err(_), Some(Problem::Type(why))) => Err(self.misplaced(&whole, &why)),
+            (Err(error), problem) => Err(self.broken(problem.unwrap_or_else(|| Problem::Syntax(error.to_string())))),
+        }
+    }
+
+    /// A value that cannot stand where the walk is, as field errors tell of it.
+    fn misplaced<E: Error>(&mut self, value: &Value, why: &str) -> E {
+        let place = self.path.iter().fold(Path::default(), |place, step| match step {
+            Step::Field(_, name) => place.child(name),
+            Step::Index(at) => place.index(*at),
+            Step::Key(name) => place.key(name),
+        });
+        self.fail(FieldError::invalid(&place, value, why).to_string())
+    }
+
     fn fail<E: Error>(&mut self, problem: String) -> E {
         self.broken(Problem::Type(problem))
     }
@@ -155,6 +178,12 @@ impl Walk<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// Whether a field says which kind a whole object is of.
+fn says_kind(object: &Object, name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind")
+        && object.field("metadata").is_some_and(|field| matches!(field.ty, Type::Ref(_)))
 }
 
 fn dotted(path: &mut String, name: &str) {
@@ -318,8 +347,18 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
                     seen |= bit;
                     walk.path.push(Step::Field(object, &field.name));
                     // `metadata` of a custom resource is a built-in type.
-                    let custom = object.custom && !matches!(field.ty, Type::Ref(_));
-                    let value = access.next_value_seed(Seed { ty: &field.ty, walk, custom })?;
+                    let built_in = object.custom && matches!(field.ty, Type::Ref(_));
+                    let custom = object.custom && !built_in;
+                    let embedded = object.custom && walk.path.len() > 1;
+                    let value = if embedded && built_in {
+                        let whole = access.next_value_seed(Seed { ty: &Type::Any, walk, custom: true })?;
+                        walk.embedded_metadata(&field.ty, whole.unwrap_or_default())?
+                    } else {
+                        access.next_value_seed(Seed { ty: &field.ty, walk, custom })?
+                    };
+                    if embedded && says_kind(object, &field.name) && !value.as_ref().is_some_and(Value::is_string) {
+                        return Err(walk.misplaced(&value.unwrap_or_default(), "must be a string"));
+                    }
                     walk.path.pop();
                     if let Some(value) = value
                         && !(zeros && field.zero == Zero::Drop && is_zero(&value) && *field.name != *"managedFields")

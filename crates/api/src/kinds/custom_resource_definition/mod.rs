@@ -12,6 +12,7 @@ use crate::custom::conditions::{self, Condition};
 use crate::custom::is_known_format;
 use crate::features::Feature;
 use crate::kind::{Gated, Generation, Kind, Target};
+use crate::write::resets::Resets;
 
 pub mod beta;
 mod costs;
@@ -29,6 +30,8 @@ pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
     short: &["crd", "crds"],
     categories: &["api-extensions"],
     status: true,
+    // A write of the status changes metadata all the same.
+    resets: &[(Target::Status, Resets::SPEC_AND_METADATA)],
     storage_prefix: Some("apiextensions.k8s.io/customresourcedefinitions"),
     generation: Generation::CountsChangesOf("spec"),
     delete_finalizer: Some(CLEANUP),

@@ -26,6 +26,7 @@ use serde::Deserialize;
 use crate::kind::{Generation, Kind, Subresource, Target, Way, label};
 use crate::meta::{field_text, field_text_or};
 use crate::rules::pod;
+use crate::write::resets::Resets;
 
 const CONNECT: &[&str] = &["create", "get"];
 const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
@@ -53,6 +54,22 @@ pub const POD: Kind<Pod> = Kind {
         connect("portforward", "PodPortForwardOptions", CONNECT),
         Subresource { way: Way::Proxy, ..sub("proxy", "PodProxyOptions", PROXY) },
         sub("resize", "Pod", PART),
+    ],
+    resets: &[
+        (
+            Target::Status,
+            Resets::These(&[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]),
+        ),
+        (Target::Other("ephemeralcontainers"), Resets::AllBut(&[&["spec", "ephemeralContainers"]])),
+        (
+            Target::Other("resize"),
+            Resets::AllBut(&[
+                &["spec", "containers", "*", "resources"],
+                &["spec", "containers", "*", "resizePolicy"],
+                &["spec", "initContainers", "*", "resources"],
+                &["spec", "initContainers", "*", "resizePolicy"],
+            ]),
+        ),
     ],
     generation: Generation::CountsChangesOf("spec"),
     default_in_place: Some(defaults::pod),

@@ -117,6 +117,16 @@ fn prepare_create(object: &mut Value) {
     object["status"] = json!({"loadBalancer": {}});
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         list_cluster_ip(spec, None);
+        drop_of_alias(spec);
+    }
+}
+
+/// An alias has no traffic of its own. Upstream stores a policy for it all the same, and shows it to nobody.
+fn drop_of_alias(spec: &mut Map) {
+    let text = |field: &str| spec.get(field).and_then(Value::as_str).unwrap_or_default();
+    // Another policy is refused.
+    if text("type") == "ExternalName" && matches!(text("internalTrafficPolicy"), "Cluster" | "Local") {
+        spec.remove("internalTrafficPolicy");
     }
 }
 
@@ -153,6 +163,7 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     if let Some(old) = old.get("spec").and_then(Value::as_object) {
         drop_of_old_type(spec, old);
     }
+    drop_of_alias(spec);
     let has_node_ports = |kind: &str| matches!(kind, "NodePort" | "LoadBalancer");
     if has_node_ports(&new_kind) && has_node_ports(&old_kind) {
         keep_node_ports(spec.get_mut("ports"), old.get("spec").and_then(|s| s.get("ports")));
@@ -261,6 +272,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_alias_has_no_traffic_of_its_own() {
+        let check = |kind: &str, policy: &str, kept: bool| {
+            let mut new = json!({"spec": {"type": kind, "externalName": "a.b", "internalTrafficPolicy": policy}});
+            prepare_create(&mut new);
+            assert_eq!(new["spec"].get("internalTrafficPolicy").is_some(), kept, "{kind} {policy}");
+        };
+        check("ExternalName", "Cluster", false);
+        check("ExternalName", "Local", false);
+        check("ExternalName", "Nowhere", true);
+        check("ClusterIP", "Local", true);
+    }
+
+    #[test]
     fn another_type_sheds_what_belonged_to_the_old_one() {
         let balancer = json!({"spec": {"type": "LoadBalancer", "clusterIP": "1.1.1.1", "clusterIPs": ["1.1.1.1"],
             "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "externalTrafficPolicy": "Local",
@@ -283,7 +307,7 @@ mod tests {
             assert_eq!(spec.get(field), None, "{field}");
         }
         let (spec, errors) = change(json!({"type": "ExternalName", "externalName": "a.b"}));
-        assert_eq!((errors, spec.get("clusterIPs")), (Vec::new(), None));
+        assert_eq!((errors, spec.get("clusterIPs"), spec.get("internalTrafficPolicy")), (Vec::new(), None, None));
         let (spec, errors) = change(json!({"type": "NodePort"}));
         assert_eq!((errors, &spec["ports"][0]["nodePort"]), (Vec::new(), &json!(30000)));
         assert_eq!(spec["externalTrafficPolicy"], "Local");

@@ -1,6 +1,7 @@
 //! Valid and invalid objects of every kind, made from the server's own OpenAPI documents: each property once has a value of
 //! each wrong type, is unknown, is missing, or holds what hardly can be right.
 
+mod owned;
 mod schema;
 
 use std::collections::{BTreeMap, HashSet};
