@@ -3,7 +3,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -15,7 +15,11 @@ use json::Value;
 use pki::Credential;
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey},
+};
 
 /// No attack may make another client wait longer than this for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -93,6 +97,17 @@ impl Caller {
         tcp.set_nodelay(true)?;
         let name = ServerName::from(self.address.ip());
         TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+    }
+
+    /// The authorities (in DER) of which a server wants certificates, as it says when clients connect.
+    pub async fn wanted_authorities(&self) -> Vec<Vec<u8>> {
+        let mut config = pki::client_config(&self.authority, None, &["h2"]).unwrap();
+        let told = Arc::new(Told::default());
+        config.client_auth_cert_resolver = told.clone();
+        let tcp = TcpStream::connect(self.address).await.unwrap();
+        let connecting = TlsConnector::from(Arc::new(config)).connect(ServerName::from(self.address.ip()), tcp);
+        connecting.await.expect("a certificate is not demanded");
+        std::mem::take(&mut *told.0.lock().unwrap())
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -174,6 +189,21 @@ impl Caller {
             request = request.header(*name, HeaderValue::from_bytes(value.as_bytes())?);
         }
         request.body(Full::new(body.into()))
+    }
+}
+
+/// Has no certificate and remembers of whom one was wanted.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<Vec<u8>>>);
+
+impl ResolvesClientCert for Told {
+    fn resolve(&self, authorities: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        *self.0.lock().unwrap() = authorities.iter().map(|name| name.to_vec()).collect();
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 

@@ -121,6 +121,15 @@ async fn a_credential_that_cannot_be_read_is_refused() {
     }
 }
 
+/// Most clients show no certificate of an authority that they were not told of.
+#[tokio::test]
+async fn certificates_of_clients_and_of_front_proxies_are_asked_for() {
+    let server = Server::start().await;
+    let told = server.nobody().wanted_authorities().await;
+    let holds = |name: &str| told.iter().any(|told| told.windows(name.len()).any(|part| part == name.as_bytes()));
+    assert!(told.len() == 2 && holds("kubernetes") && holds("front-proxy-ca"), "{told:?}");
+}
+
 async fn review(server: &Server, token: &str, audiences: &[&str]) -> Value {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
         "spec": {"token": token, "audiences": audiences}});

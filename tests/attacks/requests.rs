@@ -13,7 +13,8 @@ async fn the_old_form_of_watches_serves_watches_only() {
     let server = Server::start().await;
     server.namespace("prod").await;
     let reads = ["get", "list", "watch"];
-    let resources = ["pods", "pods/exec", "pods/eviction", "pods/binding", "serviceaccounts", "serviceaccounts/token"];
+    let resources =
+        ["pods", "pods/exec", "pods/eviction", "pods/binding", "bindings", "serviceaccounts", "serviceaccounts/token"];
     server.allow("mallory", "prod", &reads, &resources).await;
     server.allow("mallory", "", &["watch"], &["nodes/proxy", "tokenreviews.authentication.k8s.io"]).await;
     let mallory = server.user("mallory");
@@ -215,12 +216,17 @@ async fn odd_paths_are_nobodys() {
     ] {
         admin.get(path).await.expect(code);
     }
-    // A request that is refused for its form is refused before anybody asks for rights, and after the user is known.
+    // Strangers do not learn what is served: rights are asked for first.
     let nobody = server.nobody();
-    nobody.get("/api/v1/nothing").await.expect(404);
-    nobody.get("/api/v1/secrets").await.expect(403);
+    for path in ["/api/v1/secrets", "/api/v1/nothing", "/apis/a.io/v1/things", "/nothing", "//metrics"] {
+        nobody.get(path).await.expect(403);
+    }
+    let mallory = server.user("mallory");
+    mallory.get("/apis/a.io/v1/things").await.expect(403);
+    mallory.get("/api/v1/namespaces/default/secrets/a%2Fb").await.expect(403);
+    mallory.send("BREW", "/api/v1/namespaces/default/pods", &[], "").await.expect(403);
     server.bearer("wrong").get("/api/v1/nothing").await.expect(401);
     // The authorizer sees the path that is served.
     server.allow_rules("mallory", "", vec![json!({"nonResourceURLs": ["/metrics/*"], "verbs": ["get"]})]).await;
-    server.user("mallory").get("/metrics/").await.expect(403);
+    mallory.get("/metrics/").await.expect(403);
 }

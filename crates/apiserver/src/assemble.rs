@@ -55,6 +55,7 @@ use crate::{
         debug::Debugging,
         health::Checks,
         issuer::IssuerDocuments,
+        openapi::Documents,
         started::{self, Started},
         version::Build,
         zpages::Zpages,
@@ -291,6 +292,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     router.checks.extend(options.checks);
     router.specials = special::all(parts);
     router.issuer = Some(documents);
+    router.documents = Documents::new(options.features);
     router.background = background;
     router.build = options.build;
     let status = || meter::process::started().and_then(|at| clock::Timestamp::from_second(at as i64).ok());

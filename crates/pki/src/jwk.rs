@@ -9,13 +9,10 @@ use ring::signature::{
     RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
 };
 
-use crate::signing::Numbers;
+use crate::signing::{CURVES, Curve, Numbers};
 
 /// The algorithms whose signatures are checked.
 pub const ALGORITHMS: [&str; 9] = ["ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"];
-
-/// The curves, with the bytes of a number on each.
-const CURVES: [(&str, usize); 3] = [("P-256", 32), ("P-384", 48), ("P-521", 66)];
 
 fn number(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()
@@ -29,7 +26,7 @@ pub fn rsa(modulus: &str, exponent: &str) -> Option<Numbers> {
 
 /// A key on the curve `crv` of the members `x` and `y`.
 pub fn curve(name: &str, x: &str, y: &str) -> Option<Numbers> {
-    let (_, bytes) = CURVES.into_iter().find(|(known, _)| *known == name)?;
+    let Curve { bytes, .. } = CURVES.into_iter().find(|known| known.name == name)?;
     // Some write numbers without the zeros in front.
     let whole = |text: &str| {
         let number = number(text)?;

@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use p521::pkcs8::{DecodePrivateKey as _, EncodePublicKey as _};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, pem::PemObject};
 use sha2::{Digest, Sha256};
@@ -22,7 +23,7 @@ pub struct SigningKey {
 pub struct VerifyingKey {
     /// PEM (`PUBLIC KEY`).
     pub pem: String,
-    /// `ES256`, `ES384` or `RS256`.
+    /// `ES256`, `ES384`, `ES512` or `RS256`.
     pub algorithm: &'static str,
     /// The JWT header `kid`: the SHA-256 of the DER form, in unpadded base64url.
     pub id: String,
@@ -36,6 +37,20 @@ pub enum Numbers {
     Ec { x: Vec<u8>, y: Vec<u8> },
 }
 
+/// A curve of ECDSA keys, and the algorithm that signs with them.
+pub(crate) struct Curve {
+    pub name: &'static str,
+    /// The length of a number.
+    pub bytes: usize,
+    pub algorithm: &'static str,
+}
+
+pub(crate) const CURVES: [Curve; 3] = [
+    Curve { name: "P-256", bytes: 32, algorithm: "ES256" },
+    Curve { name: "P-384", bytes: 48, algorithm: "ES384" },
+    Curve { name: "P-521", bytes: 66, algorithm: "ES512" },
+];
+
 impl SigningKey {
     pub fn create() -> Result<Self> {
         Self::load(&KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem())
@@ -43,23 +58,31 @@ impl SigningKey {
 
     /// Whether the text is a private key that can be used.
     pub fn check(pem: &str) -> Result<()> {
-        Self::pair(pem).map(drop)
-    }
-
-    fn pair(pem: &str) -> Result<KeyPair> {
-        let why =
-            "it is no private key in PKCS #8 without a password; `openssl pkcs8 -topk8 -nocrypt` makes one of others";
-        KeyPair::from_pem(pem).map_err(|_| PkiError::broken("the service account signing key", why))
+        Self::load(pem).map(drop)
     }
 
     pub fn load(pem: &str) -> Result<Self> {
-        Self::of(&Self::pair(pem)?)
+        let why =
+            "it is no private key in PKCS #8 without a password; `openssl pkcs8 -topk8 -nocrypt` makes one of others";
+        let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok();
+        let key = der.and_then(|der| Self::of(&der).ok());
+        key.ok_or_else(|| PkiError::broken("the service account signing key", why))
     }
 
     /// The text is the key's alone, so that every signer reads this very key.
-    fn of(pair: &KeyPair) -> Result<Self> {
-        let public = VerifyingKey::from_der(&pair.subject_public_key_info())?;
-        Ok(SigningKey { private: pair.serialize_pem(), public })
+    fn of(der: &PrivatePkcs8KeyDer<'_>) -> Result<Self> {
+        let broken = |e: &dyn std::fmt::Display| PkiError::broken("a service account key", e);
+        let (private, public) = match KeyPair::try_from(der) {
+            Ok(pair) => (pair.serialize_pem(), pair.subject_public_key_info()),
+            // That library has no P-521.
+            Err(other) => {
+                let der = der.secret_pkcs8_der();
+                let secret = p521::SecretKey::from_pkcs8_der(der).map_err(|_| broken(&other))?;
+                let public = secret.public_key().to_public_key_der().map_err(|e| broken(&e))?;
+                (crate::pem("PRIVATE KEY", der), public.into_vec())
+            }
+        };
+        Ok(SigningKey { private, public: VerifyingKey::from_der(&public)? })
     }
 }
 
@@ -77,8 +100,7 @@ impl VerifyingKey {
             keys.push(Self::from_der(certificate.public_key().raw)?);
         }
         for der in PrivatePkcs8KeyDer::pem_slice_iter(text.as_bytes()) {
-            let pair = KeyPair::try_from(&der.map_err(|e| broken(&e))?).map_err(|e| broken(&e))?;
-            keys.push(SigningKey::of(&pair)?.public);
+            keys.push(SigningKey::of(&der.map_err(|e| broken(&e))?)?.public);
         }
         if keys.is_empty() {
             return Err(broken(&"it holds no key"));
@@ -100,14 +122,13 @@ impl VerifyingKey {
                 ("RS256", Numbers::Rsa { modulus: trim(key.modulus), exponent: trim(key.exponent) })
             }
             // An uncompressed point: 4, x, y.
-            PublicKey::EC(point) => match point.data() {
-                [4, rest @ ..] if rest.len() == 64 || rest.len() == 96 => {
-                    let (x, y) = rest.split_at(rest.len() / 2);
-                    let algorithm = if rest.len() == 64 { "ES256" } else { "ES384" };
-                    (algorithm, Numbers::Ec { x: x.to_vec(), y: y.to_vec() })
-                }
-                _ => return Err(broken(&"its curve is neither P-256 nor P-384")),
-            },
+            PublicKey::EC(point) => {
+                let numbers = point.data().strip_prefix(&[4]).unwrap_or_default();
+                let curve = CURVES.iter().find(|curve| 2 * curve.bytes == numbers.len());
+                let curve = curve.ok_or_else(|| broken(&"its curve is none of P-256, P-384 and P-521"))?;
+                let (x, y) = numbers.split_at(curve.bytes);
+                (curve.algorithm, Numbers::Ec { x: x.to_vec(), y: y.to_vec() })
+            }
             _ => return Err(broken(&"it is neither RSA nor ECDSA")),
         };
         let pem = crate::pem("PUBLIC KEY", der);
@@ -123,7 +144,7 @@ impl VerifyingKey {
                 jwk.extend([("kty", "RSA".to_owned()), ("n", text(modulus)), ("e", text(exponent))]);
             }
             Numbers::Ec { x, y } => {
-                let curve = if self.algorithm == "ES256" { "P-256" } else { "P-384" };
+                let curve = CURVES.iter().find(|curve| curve.algorithm == self.algorithm).map_or("", |c| c.name);
                 jwk.extend([("kty", "EC".to_owned()), ("crv", curve.to_owned()), ("x", text(x)), ("y", text(y))]);
             }
         }

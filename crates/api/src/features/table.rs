@@ -160,7 +160,7 @@ gates! {
     NodeLogQuery = BETA_OFF.acts(),
     NodeSwap = LOCKED,
     NominatedNodeNameForExpectation = BETA,
-    OpenAPIEnums = BETA,
+    OpenAPIEnums = BETA.acts(),
     OpportunisticBatching = BETA.acts(),
     OrderedNamespaceDeletion = LOCKED,
     PodAndContainerStatsFromCRI = ALPHA.acts(),

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::kind::{Generation, Kind, Target, age, col, name};
 use crate::kinds::{rollout, service_cidr::BAD_CIDR};
-use crate::rules::selector;
+use crate::rules::{ip, selector};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
 
@@ -18,6 +18,7 @@ pub const NETWORK_POLICY: Kind<NetworkPolicy> = Kind {
     validate: Some(validate),
     validate_create: Some(|policy| blocks(policy, &[])),
     validate_update: Some(validate_update),
+    warnings: Some(warnings),
     columns: &[
         name(),
         col("Pod-Selector", "The labels of the Pods that it is about.", |p, _| {
@@ -176,6 +177,18 @@ fn block(block: &IPBlock, let_be: &[String], path: &Path) -> Errors {
     errors
 }
 
+/// Warnings about ranges that others may read differently.
+fn warnings(policy: &NetworkPolicy, _old: Option<&NetworkPolicy>) -> Vec<String> {
+    let of = |(path, block): (Path, &IPBlock)| {
+        let except = path.child("except");
+        let excepted = block.except.iter().flatten().enumerate();
+        let mut list = ip::range_warnings(&block.cidr, &path.child("cidr"));
+        list.extend(excepted.flat_map(|(i, text)| ip::range_warnings(text, &except.index(i))));
+        list
+    };
+    blocks_of(policy).flat_map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use json::json;
@@ -263,5 +276,19 @@ mod tests {
         let of = |cidr: &str| policy(json!({"ingress": [{"from": [{"ipBlock": {"cidr": cidr}}]}]}));
         assert_eq!(texts(validate_update(&of("ten/8"), &of("ten/8"), Target::Object)), [""; 0]);
         assert_eq!(validate_update(&of("eleven/8"), &of("ten/8"), Target::Object).len(), 1);
+    }
+    #[test]
+    fn ranges_that_may_be_misread_are_warned_of() {
+        let block = json!({"ipBlock": {"cidr": "010.0.0.0/8", "except": ["10.1.0.0/16", "10.2.0.1/16"]}});
+        let future = "will be considered invalid in a future Kubernetes release: use \"10.0.0.0/8\"";
+        let context = "is ambiguous in this context (should be \"10.2.0.0/16\" or \"10.2.0.1/32\"?)";
+        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+            let place = format!("spec.{direction}[0].{peers}[0].ipBlock");
+            let expected = [
+                format!("{place}.cidr: non-standard CIDR value \"010.0.0.0/8\" {future}"),
+                format!("{place}.except[1]: CIDR value \"10.2.0.1/16\" {context}"),
+            ];
+            assert_eq!(warnings(&policy(json!({direction: [{peers: [block]}]})), None), expected);
+        }
     }
 }

@@ -121,6 +121,9 @@ fn schema(m: &mut Writer, schema: &Value) {
     m.text(2, schema.get("format"));
     m.text(4, schema.get("description"));
     m.texts(19, schema.get("required"));
+    for value in items(schema.get("enum")) {
+        m.message(20, |m| m.block(2, value.to_string().as_bytes()));
+    }
     if let Some(additional) = schema.get("additionalProperties") {
         m.message(21, |m| match additional {
             Value::Bool(_) => m.flag(2, Some(additional)),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::features::{Feature, Features};
 use crate::kind::Definition;
 
 mod built_in;
@@ -57,34 +58,37 @@ fn root(group: &str, version: &str) -> String {
 }
 
 /// Of each group version its place in `/openapi/v3`. The hash changes with the document.
-pub fn v3_index(definitions: &[Arc<Definition>]) -> Value {
+pub fn v3_index(definitions: &[Arc<Definition>], features: Features) -> Value {
     let mut versions: BTreeMap<String, Vec<&Definition>> = BTreeMap::new();
     for definition in definitions {
         versions.entry(root(&definition.group, &definition.version)).or_default().push(definition);
     }
     let paths = versions.into_iter().map(|(path, definitions)| {
-        let url = v3_url(&path, &definitions);
+        let url = v3_url(&path, &definitions, features);
         (path, json!({ "serverRelativeURL": url }))
     });
     json!({ "paths": paths.collect::<Map>() })
 }
 
-fn v3_url(path: &str, definitions: &[&Definition]) -> String {
-    format!("/openapi/v3/{path}?hash={}", fingerprint(definitions))
+fn v3_url(path: &str, definitions: &[&Definition], features: Features) -> String {
+    format!("/openapi/v3/{path}?hash={}", fingerprint(definitions, features))
 }
 
 /// The place of a group version's document as it is now; `None` when it serves nothing.
-pub fn v3_place(definitions: &[Arc<Definition>], group: &str, version: &str) -> Option<String> {
+pub fn v3_place(definitions: &[Arc<Definition>], group: &str, version: &str, features: Features) -> Option<String> {
     let own: Vec<&Definition> =
         definitions.iter().filter(|d| d.group == group && d.version == version).map(|d| &**d).collect();
-    (!own.is_empty()).then(|| v3_url(&root(group, version), &own))
+    (!own.is_empty()).then(|| v3_url(&root(group, version), &own, features))
 }
 
 /// A hash of all that a group version's document is made from. Built-in kinds change with the program only; custom ones are
 /// described in full.
-fn fingerprint(definitions: &[&Definition]) -> String {
+fn fingerprint(definitions: &[&Definition], features: Features) -> String {
     let mut hash = Sha256::new();
     hash.update(env!("CARGO_PKG_VERSION"));
+    if features.enabled(Feature::OpenAPIEnums) {
+        hash.update(built_in::enums_hash());
+    }
     for definition in definitions {
         hash.update([&*definition.schema, "/", &definition.plural, "/"].concat());
         hash.update(definition.open_api.as_ref().map(|own| own.fingerprint.clone()).unwrap_or_default());
@@ -93,12 +97,12 @@ fn fingerprint(definitions: &[&Definition]) -> String {
 }
 
 /// The document of one group version; `None` when it serves nothing.
-pub fn v3(definitions: &[Arc<Definition>], group: &str, version: &str) -> Option<Value> {
+pub fn v3(definitions: &[Arc<Definition>], group: &str, version: &str, features: Features) -> Option<Value> {
     let own: Vec<_> = definitions.iter().filter(|d| d.group == group && d.version == version).collect();
     if own.is_empty() {
         return None;
     }
-    let mut schemas = Schemas::new(Dialect::V3, &own);
+    let mut schemas = Schemas::new(Dialect::V3, &own, features);
     let mut all = Map::new();
     for definition in &own {
         paths::add(&mut all, definition, &mut schemas);
@@ -112,9 +116,9 @@ pub fn v3(definitions: &[Arc<Definition>], group: &str, version: &str) -> Option
 }
 
 /// The document of everything, version 2.
-pub fn v2(definitions: &[Arc<Definition>]) -> Value {
+pub fn v2(definitions: &[Arc<Definition>], features: Features) -> Value {
     let own: Vec<_> = definitions.iter().collect();
-    let mut schemas = Schemas::new(Dialect::V2, &own);
+    let mut schemas = Schemas::new(Dialect::V2, &own, features);
     let mut all = Map::new();
     for definition in definitions {
         paths::add(&mut all, definition, &mut schemas);
@@ -145,7 +149,7 @@ mod tests {
     use crate::schema;
 
     fn core() -> Value {
-        v3(built_in().all(), "", "v1").expect("served")
+        v3(built_in().all(), "", "v1", Features::default()).expect("served")
     }
 
     fn at<'v>(value: &'v Value, path: &[&str]) -> &'v Value {
@@ -171,9 +175,55 @@ mod tests {
         assert_eq!(fields["allOf"][0]["$ref"], "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1");
     }
 
+    /// Upstream's TestEnablingOpenAPIEnumTypes.
+    #[test]
+    fn values_that_a_field_may_have_are_published() {
+        let without = Features::default().with(Feature::OpenAPIEnums, false);
+        let kinds = built_in().all();
+        let field = |document: &Value, path: &[&str], schema: &str, name: &str| {
+            let schemas = at(document, path);
+            schemas[format!("io.k8s.api.core.v1.{schema}").as_str()]["properties"][name].clone()
+        };
+        let text = |schema: &Value| schema["description"].as_str().unwrap_or_default().to_owned();
+        let v3_at = ["components", "schemas"];
+        for (on, off, path) in [
+            (v2(kinds, Features::default()), v2(kinds, without), &["definitions"][..]),
+            (core(), v3(kinds, "", "v1", without).expect("served"), &v3_at[..]),
+        ] {
+            let protocol = field(&on, path, "ContainerPort", "protocol");
+            assert_eq!(protocol["enum"], json!(["SCTP", "TCP", "UDP"]));
+            let told = "Protocol for port. Must be UDP, TCP, or SCTP. Defaults to \"TCP\".\n\nPossible enum values:\n - `\"SCTP\"` \
+                        is the SCTP protocol.\n - `\"TCP\"` is the TCP protocol.\n - `\"UDP\"` is the UDP protocol.";
+            assert_eq!(text(&protocol), told);
+            let plain = field(&off, path, "ContainerPort", "protocol");
+            assert!(plain.get("enum").is_none() && told.starts_with(&text(&plain)), "{plain}");
+            // Those of a list are those of its items, and a value may have no text.
+            let modes = field(&on, path, "PersistentVolumeClaimSpec", "accessModes");
+            assert_eq!(
+                modes["items"]["enum"],
+                json!(["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"])
+            );
+            assert!(modes.get("enum").is_none() && !text(&modes).contains("Possible"), "{modes}");
+            assert!(
+                text(&field(&on, path, "PodSpec", "restartPolicy"))
+                    .ends_with("\n\nPossible enum values:\n - `\"Always\"`\n - `\"Never\"`\n - `\"OnFailure\"`")
+            );
+        }
+        let url = |features: Features| v3_place(kinds, "", "v1", features).expect("served");
+        assert_ne!(url(Features::default()), url(without), "clients keep documents by this");
+        // Each field of the table is one of the API.
+        for entry in include_str!("../../tables/enums.tsv").lines().filter(|line| line.starts_with("api")) {
+            let mut words = entry.split('\t');
+            let (Some(of), Some(name)) = (words.next(), words.next()) else { panic!("{entry}") };
+            let object = schema::of(&format!("io.k8s.{of}")).and_then(schema::Type::object);
+            assert!(object.is_some_and(|object| object.field(name).is_some()), "{entry}");
+        }
+    }
+
     #[test]
     fn every_built_in_kind_is_described() {
-        let documents = built_in().all().iter().map(|d| (d, v3(built_in().all(), &d.group, &d.version)));
+        let documents =
+            built_in().all().iter().map(|d| (d, v3(built_in().all(), &d.group, &d.version, Features::default())));
         for (definition, document) in documents {
             let document = document.expect("served");
             let schema = at(&document, &["components", "schemas", &definition.schema]);
@@ -197,7 +247,10 @@ mod tests {
         }
         for (document, at) in [
             (core()["components"]["schemas"].take(), core()),
-            (v2(built_in().all())["definitions"].take(), v2(built_in().all())),
+            (
+                v2(built_in().all(), Features::default())["definitions"].take(),
+                v2(built_in().all(), Features::default()),
+            ),
         ] {
             let mut found = Vec::new();
             references(&at, &mut found);
@@ -226,7 +279,7 @@ mod tests {
 
     #[test]
     fn parameters_and_lists_are_described_in_both_versions() {
-        for document in [core(), v2(built_in().all())] {
+        for document in [core(), v2(built_in().all(), Features::default())] {
             for (path, item) in document["paths"].as_object().into_iter().flatten() {
                 let operations = item.as_object().into_iter().flatten().map(|(_, operation)| &operation["parameters"]);
                 let parameters = operations.chain([&item["parameters"]]).filter_map(Value::as_array).flatten();
@@ -235,7 +288,7 @@ mod tests {
                 }
             }
         }
-        let document = v2(built_in().all());
+        let document = v2(built_in().all(), Features::default());
         let list = at(&document, &["definitions", "io.k8s.api.core.v1.ServiceList"]);
         assert_eq!(list["description"], "ServiceList is a list of Service");
         for name in ["apiVersion", "items", "kind", "metadata"] {
@@ -258,7 +311,7 @@ mod tests {
             open_api: Some(Arc::new(CustomSchema { fingerprint: String::new(), read: Box::new(move || own.clone()) })),
             ..Definition::clone(map)
         };
-        let document = v3(&[Arc::new(widget)], "example.com", "v1").expect("served");
+        let document = v3(&[Arc::new(widget)], "example.com", "v1", Features::default()).expect("served");
         let schemas = &document["components"]["schemas"];
         let properties = &schemas["com.example.v1.Widget"]["properties"];
         let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -279,20 +332,20 @@ mod tests {
 
     #[test]
     fn the_index_points_to_every_group_version() {
-        let index = v3_index(built_in().all());
+        let index = v3_index(built_in().all(), Features::default());
         let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap_or("");
         assert!(url.starts_with("/openapi/v3/api/v1?hash="), "{url}");
-        assert_eq!(v3(built_in().all(), "nobody.example", "v1"), None);
+        assert_eq!(v3(built_in().all(), "nobody.example", "v1", Features::default()), None);
     }
 
     #[test]
     fn protobuf_is_framed_as_gnostics() {
         let bytes = v2_protobuf(&json!({ "swagger": "2.0", "info": { "title": "K", "version": "v1" }, "definitions": {
-            "a": { "type": "string", "x-y": 1 } } }));
-        let expected = b"\x0a\x032.0\x12\x07\x0a\x01K\x12\x02v1\x42\x00\x4a\x1f\x0a\x1d\x0a\x01a\x12\x18\xb2\x01\x08\x0a\x06string\
+            "a": { "type": "string", "enum": ["U"], "x-y": 1 } } }));
+        let expected = b"\x0a\x032.0\x12\x07\x0a\x01K\x12\x02v1\x42\x00\x4a\x27\x0a\x25\x0a\x01a\x12\x20\xa2\x01\x05\x12\x03\"U\"\xb2\x01\x08\x0a\x06string\
                          \xfa\x01\x0a\x0a\x03x-y\x12\x03\x12\x011\x6a\x00";
         assert_eq!(bytes, expected);
-        assert!(v2_protobuf(&v2(built_in().all())).len() > 100_000);
+        assert!(v2_protobuf(&v2(built_in().all(), Features::default())).len() > 100_000);
         let bytes = v3_protobuf(&json!({ "openapi": "3.0.0", "info": { "title": "K", "version": "v1" }, "paths": {},
             "components": { "schemas": { "a": { "type": "string", "default": 1.5, "minLength": 2, "x-y": 1 },
                 "b": { "$ref": "#/a" } } } }));

@@ -10,6 +10,7 @@ use super::{
     built_in::{Property, Text, Texts},
 };
 use crate::{
+    features::{Feature, Features},
     kind::Definition,
     schema::{self, Field, ListKind, Object, Type},
 };
@@ -41,7 +42,7 @@ pub(super) struct Schemas {
 }
 
 impl Schemas {
-    pub fn new(dialect: Dialect, definitions: &[&Arc<Definition>]) -> Self {
+    pub fn new(dialect: Dialect, definitions: &[&Arc<Definition>], features: Features) -> Self {
         let mut custom = Map::new();
         let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         let mut lists = BTreeMap::new();
@@ -54,7 +55,8 @@ impl Schemas {
                 Listed { list: list_kind.to_string(), item: kind.to_string(), plural: definition.plural.to_string() };
             lists.insert(format!("{schema}List"), listed);
         }
-        Schemas { dialect, texts: Texts::new(), custom, kinds, lists, done: Map::new(), wanted: Vec::new() }
+        let texts = Texts::new(features.enabled(Feature::OpenAPIEnums));
+        Schemas { dialect, texts, custom, kinds, lists, done: Map::new(), wanted: Vec::new() }
     }
 
     /// A reference to a schema, which becomes part of the document.
@@ -255,6 +257,14 @@ impl Schemas {
             (Type::Raw | Type::Any, Some(name)) => self.reference(name),
             (ty, _) => self.ty(ty),
         };
+        if let Some(values) = texts.map(|texts| &texts.values).filter(|values| !values.is_empty()) {
+            let of = match &field.ty {
+                Type::List(_) => &mut schema["items"],
+                Type::Map(_) => &mut schema["additionalProperties"],
+                _ => &mut schema,
+            };
+            of["enum"] = json!(values);
+        }
         let description = texts.and_then(|texts| texts.description.as_ref());
         let default = default_of(field).filter(|_| self.dialect == Dialect::V3);
         // Nothing may stand beside a reference in version 3.

@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::{IpNet, Ipv4Net};
+
 use crate::validation::field::{Errors, FieldError, Path, quote};
 
 /// The message about a text that is no IP address.
@@ -118,6 +120,42 @@ pub(crate) fn warning(text: &str, path: &Path) -> Option<String> {
     }
 }
 
+/// The warnings about a valid range in a form that others may read differently.
+pub(crate) fn range_warnings(text: &str, path: &Path) -> Vec<String> {
+    let Ok(range) = text.parse::<IpNet>() else { return Vec::new() };
+    let (given, mut list) = (quote(text), Vec::new());
+    let network = quote(&of_its_family(range.trunc()).to_string());
+    if range.addr() != range.network() {
+        let single = quote(&format!("{}/{}", range.addr().to_canonical(), range.max_prefix_len()));
+        let context = "is ambiguous in this context";
+        list.push(format!("{path}: CIDR value {given} {context} (should be {network} or {single}?)"));
+    }
+    if !is_strict(text) {
+        let future = "will be considered invalid in a future Kubernetes release";
+        list.push(format!("{path}: non-standard CIDR value {given} {future}: use {network}"));
+    }
+    let standard = range.to_string();
+    if list.is_empty() && text.contains(':') && standard != text {
+        let should = "should be in RFC 5952 canonical format";
+        list.push(format!("{path}: IPv6 CIDR value {given} {should} ({})", quote(&standard)));
+    }
+    list
+}
+
+/// No zeros lead a number of the range, and it is written in the form of its family.
+fn is_strict(range: &str) -> bool {
+    let Some((address, length)) = range.split_once('/') else { return false };
+    let leads = length.len() > 1 && length.starts_with('0');
+    !leads && address.parse::<IpAddr>().is_ok_and(|ip| ip == ip.to_canonical())
+}
+
+/// A range of IPv4 addresses that is written as one of IPv6 addresses, as what it is.
+fn of_its_family(range: IpNet) -> IpNet {
+    let IpNet::V6(v6) = range else { return range };
+    let v4 = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));
+    v4.and_then(|(ip, length)| Ipv4Net::new(ip, length).ok()).map_or(range, IpNet::V4)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,5 +226,31 @@ mod tests {
         check("010.0.0.1", Some(&format!("non-standard IP address \"010.0.0.1\" {future}")));
         check("::ffff:a00:1", Some(&format!("non-standard IP address \"::ffff:a00:1\" {future}")));
         check("FD00::1", Some("IPv6 address \"FD00::1\" should be in RFC 5952 canonical format (\"fd00::1\")"));
+    }
+    #[test]
+    fn other_forms_of_ranges_are_warned_of() {
+        let check = |text: &str, expected: &[&str]| {
+            let expected: Vec<String> = expected.iter().map(|e| format!("a.b: {e}")).collect();
+            assert_eq!(range_warnings(text, &Path::new("a").child("b")), expected, "{text}");
+        };
+        check("10.0.0.0/8", &[]);
+        check("fd00::/8", &[]);
+        check("no range", &[]);
+        let of = |text: &str, standard: &str| {
+            let future = "will be considered invalid in a future Kubernetes release";
+            format!("non-standard CIDR value \"{text}\" {future}: use \"{standard}\"")
+        };
+        check("010.0.0.0/8", &[&of("010.0.0.0/8", "10.0.0.0/8")]);
+        check("10.0.0.0/08", &[&of("10.0.0.0/08", "10.0.0.0/8")]);
+        check("::ffff:10.0.0.0/104", &[&of("::ffff:10.0.0.0/104", "10.0.0.0/8")]);
+        let context = "is ambiguous in this context";
+        let mixed = |text: &str, net: &str, one: &str| {
+            format!("CIDR value \"{text}\" {context} (should be \"{net}\" or \"{one}\"?)")
+        };
+        check("10.0.0.1/8", &[&mixed("10.0.0.1/8", "10.0.0.0/8", "10.0.0.1/32")]);
+        check("fd00::1/8", &[&mixed("fd00::1/8", "fd00::/8", "fd00::1/128")]);
+        let both = [mixed("010.0.0.1/8", "10.0.0.0/8", "10.0.0.1/32"), of("010.0.0.1/8", "10.0.0.0/8")];
+        check("010.0.0.1/8", &both.each_ref().map(String::as_str));
+        check("FD00::/8", &["IPv6 CIDR value \"FD00::/8\" should be in RFC 5952 canonical format (\"fd00::/8\")"]);
     }
 }

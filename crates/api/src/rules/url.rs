@@ -1,5 +1,7 @@
 //! The escapes and query strings of URLs.
 
+use std::collections::HashSet;
+
 /// Decodes `%41`; leaves what is no valid escape as it is.
 pub fn percent_decode(text: &str) -> String {
     if !text.contains('%') {
@@ -32,6 +34,12 @@ pub fn query_pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
+/// The first value of each name in a query string: the one that counts where an option has one value, for all that read it.
+pub fn query_firsts(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    let mut read = HashSet::new();
+    query_pairs(query).filter(move |(key, _)| read.insert(key.clone()))
+}
+
 /// The query string of a URL.
 pub fn query(url: &str) -> &str {
     url.split_once('?').map_or("", |(_, query)| query)
@@ -53,5 +61,8 @@ mod tests {
         assert_eq!(pairs, [("command", "sh"), ("command", "echo a &b"), ("tty", ""), ("x", "%zz")]);
         assert_eq!(query_value("a=&b=1&a=x%20y&a=z", "a").as_deref(), Some("x y"));
         assert_eq!(query_value("a=&b=1", "a"), None);
+        let firsts: Vec<(String, String)> = query_firsts("a=&b=1&a=2&%62=3&c").collect();
+        let firsts: Vec<(&str, &str)> = firsts.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(firsts, [("a", ""), ("b", "1"), ("c", "")]);
     }
 }

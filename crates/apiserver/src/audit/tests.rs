@@ -77,6 +77,7 @@ impl Scene {
         }
         request = match user {
             "root" => request.extension(Arc::new(User::new("root", ["system:masters"]))),
+            "" => request,
             token => request.header("authorization", format!("Bearer {token}")),
         };
         let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
@@ -145,6 +146,31 @@ async fn a_request_is_told_of_from_its_beginning_to_its_end() {
     assert_eq!((&status["reason"], &status["code"]), (&json!("NotFound"), &json!(404)));
     let (_, events) = scene.say("root", "GET /version", Value::Null).await;
     assert!(events[1].get("objectRef").is_none() && events[1].get("responseObject").is_none());
+}
+
+/// By the names in its path, as authorizers are asked about it: who may not ask does not learn that nothing is there.
+#[tokio::test(start_paused = true)]
+async fn what_nothing_serves_is_told_of_by_its_names() {
+    let rules = "rules: [{level: None, resources: [{group: other.io}]}, {level: RequestResponse}]";
+    let scene = Scene::start(rules, Mode::Blocking).await;
+    let (code, events) = scene.say("root", "GET /apis/a.io/v1/namespaces/n/things/t/more", Value::Null).await;
+    let about = json!({"resource": "things", "namespace": "n", "name": "t", "apiGroup": "a.io", "apiVersion": "v1",
+        "subresource": "more"});
+    assert_eq!((code, &events[1]["objectRef"], &events[1]["verb"]), (404, &about, &json!("get")));
+    assert_eq!(events[1]["annotations"]["authorization.k8s.io/decision"], "allow");
+    let (code, events) = scene.say("root", "GET /apis/a.io/v1/things?watch=1", Value::Null).await;
+    assert_eq!((code, &events[1]["verb"]), (404, &json!("watch")));
+    assert_eq!(stages(&events), ["RequestReceived", "ResponseStarted", "ResponseComplete"]);
+    assert_eq!(scene.say("root", "GET /apis/other.io/v1/things", Value::Null).await.1, Vec::<Value>::new());
+    let (code, events) = scene.say("", "DELETE /apis/a.io/v1/things", Value::Null).await;
+    let why = "things.a.io is forbidden: User \"system:anonymous\" cannot deletecollection resource \"things\" in API group \
+               \"a.io\" at the cluster scope";
+    assert_eq!((code, &events[1]["responseStatus"]["message"]), (403, &json!(why)));
+    assert_eq!(events[1]["annotations"]["authorization.k8s.io/decision"], "forbid");
+    let (code, events) = scene.say("", "GET /nothing", Value::Null).await;
+    let why = "forbidden: User \"system:anonymous\" cannot get path \"/nothing\"";
+    assert_eq!((code, &events[1]["responseStatus"]["message"]), (403, &json!(why)));
+    assert!(events[1].get("objectRef").is_none());
 }
 
 #[tokio::test(start_paused = true)]

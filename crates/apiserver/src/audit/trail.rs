@@ -188,7 +188,8 @@ impl Trail {
 
     /// The answer begins, of a request that may take any time, or of which nothing else is told.
     pub(super) async fn started(&self) {
-        if let Some(record) = self.0.as_ref().filter(|record| record.refused || record.info.long_running()) {
+        let may_take_any_time = |info: &Info| info.long_running() || (info.refusal.is_some() && info.verb == "watch");
+        if let Some(record) = self.0.as_ref().filter(|record| record.refused || may_take_any_time(&record.info)) {
             record.emit(Stage::ResponseStarted, None).await;
         }
     }

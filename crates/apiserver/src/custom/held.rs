@@ -93,7 +93,7 @@ impl Custom {
         }
         let mut all = definitions(&self.head, &Custom::stored(&self.entry), self.settled);
         // A kind that the server itself is made of is not given away.
-        all.retain(|definition| !kinds.is_built_in(&definition.storage_prefix));
+        all.retain(|definition| !kinds.hide(definition));
         self.definitions = all;
     }
 

@@ -275,7 +275,11 @@ async fn large_lists_take_more_seats() {
     assert_eq!(seats("GET /api/v1/pods?fieldSelector=metadata.name%3Dx"), 1);
     assert_eq!(seats("GET /api/v1/pods?limit=500&resourceVersion=0"), 5, "it has no pages");
     assert_eq!(seats("GET /api/v1/pods?watch=1&resourceVersion=7"), 1);
-    for begins in ["", "&resourceVersion=0", "&resourceVersion=7&sendInitialEvents=true"] {
+    // As much as is done for it, whatever it says beside.
+    assert_eq!(seats("GET /api/v1/pods?limit=500&limit=1"), 3);
+    assert_eq!(seats("GET /api/v1/pods?limit=&limit=1"), 5);
+    let twice = "&resourceVersion=&resourceVersion=7";
+    for begins in ["", twice, "&resourceVersion=0", "&resourceVersion=7&sendInitialEvents=true"] {
         assert_eq!(seats(&format!("GET /api/v1/pods?watch=1{begins}")), 5, "{begins}");
     }
     fairness.sizes.listed(&definition, 100_000, 500_000_000);

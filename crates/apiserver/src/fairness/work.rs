@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use api::{kind::Definition, rules::url::query_value};
+use api::{kind::Definition, rules::url::query_firsts};
 use parking_lot::RwLock;
 
 use crate::http::{
@@ -53,8 +53,8 @@ impl Sizes {
         if !info.name.is_empty() || !matches!(info.verb, "list" | "watch") {
             return 1;
         }
-        let value = |name| query_value(query, name);
-        let version = value("resourceVersion");
+        let value = |name: &str| query_firsts(query).find(|(key, _)| key == name).map(|(_, value)| value);
+        let version = value("resourceVersion").filter(|version| !version.is_empty());
         let is_any = version.as_deref() == Some("0");
         // A watch from anywhere begins with a list.
         let begins = || version.is_none() || is_any || value("sendInitialEvents").is_some_and(|value| is_true(&value));

@@ -245,7 +245,7 @@ fn flow(state: &State, parts: &Parts, info: &Info, user: &User) -> Option<Arc<Fl
     state.fairness.as_ref().filter(|_| !streams)?.classify(user, info)
 }
 
-/// Refuses what nothing serves, asks whether the user may do the rest, and hands it to what serves it. Handlers get the
+/// Asks whether the user may do what is asked for, refuses what nothing serves, and hands the rest to what serves it. Handlers get the
 /// resolved request, not the method or the path, and none of the caller's credentials.
 async fn authorized(
     router: &Router,
@@ -255,9 +255,6 @@ async fn authorized(
     (user, trail): (Arc<User>, Trail),
     found: &OnceLock<Arc<Flow>>,
 ) -> Result<Response, StatusError> {
-    if let Some(refusal) = &info.refusal {
-        return router::refuse(refusal);
-    }
     let state = &router.state;
     let flow = flow(state, &parts, &info, &user);
     if let Some(flow) = &flow {
@@ -265,6 +262,10 @@ async fn authorized(
     }
     let attributes = Attributes::of(&user, &info);
     spans::within(spans::part("authorization"), || state.authorize(&attributes, &trail)).await?;
+    // Nobody learns what is there but those that may ask for it.
+    if let Some(refusal) = &info.refusal {
+        return router::refuse(refusal);
+    }
     waypoint::apiserver::authorize(&info.path);
     let body = state.places.admit(&parts, body, &info, state.limits.body_bytes).await;
     let body = body.inspect_err(turned_away)?;

@@ -13,7 +13,7 @@ use json::json;
 use store::Revision;
 
 use crate::{audit::Trail, http::request::is_true};
-use api::rules::url::query_pairs;
+use api::rules::url::{query_firsts, query_pairs};
 
 /// Options of creates, updates and patches.
 #[derive(Debug, Clone, Default)]
@@ -33,10 +33,9 @@ impl WriteOptions {
     pub fn parse(query: &str, kind: &str, user_agent: &str) -> Result<Self, StatusError> {
         let mut options = WriteOptions::default();
         let mut errors = Vec::new();
-        let mut dry_run = Vec::new();
-        for (key, value) in query_pairs(query) {
+        let dry_run: Vec<String> = dry_run(query).collect();
+        for (key, value) in query_firsts(query) {
             match key.as_str() {
-                "dryRun" => dry_run.push(value),
                 "fieldManager" => options.manager = value,
                 "fieldValidation" => match Validation::parse(&value) {
                     Ok(validation) => (options.validation, options.validation_given) = (validation, value),
@@ -88,6 +87,11 @@ impl WriteOptions {
 
 fn if_valid(kind: &str, errors: &[FieldError]) -> Result<(), StatusError> {
     if errors.is_empty() { Ok(()) } else { Err(StatusError::invalid("meta.k8s.io", kind, "", errors)) }
+}
+
+/// A dry run alone is asked for by a list.
+fn dry_run(query: &str) -> impl Iterator<Item = String> {
+    query_pairs(query).filter(|(key, _)| key == "dryRun").map(|(_, value)| value)
 }
 
 /// A dry run is asked for by the one word `All`, however often.
@@ -219,7 +223,7 @@ impl DeleteOptions {
 /// The options that can stand in a query. Preconditions cannot.
 fn of_query(query: &str) -> Result<Value, StatusError> {
     let mut object = json!({});
-    for (key, value) in query_pairs(query) {
+    for (key, value) in query_firsts(query) {
         match key.as_str() {
             "gracePeriodSeconds" => {
                 let seconds: i64 = value.parse().map_err(|_| unparsed(&value))?;
@@ -227,10 +231,7 @@ fn of_query(query: &str) -> Result<Value, StatusError> {
             }
             "orphanDependents" => object[key] = json!(is_true(&value)),
             "propagationPolicy" => object[key] = json!(value),
-            "dryRun" => match object[&key].as_array_mut() {
-                Some(list) => list.push(json!(value)),
-                None => object[key] = json!([value]),
-            },
+            "dryRun" => object[key] = json!(dry_run(query).collect::<Vec<_>>()),
             _ => {}
         }
     }
@@ -329,7 +330,7 @@ impl ListOptions {
 
     fn parse(query: &str) -> Result<(Self, String), StatusError> {
         let (mut options, mut version) = (ListOptions::default(), String::new());
-        for (key, value) in query_pairs(query) {
+        for (key, value) in query_firsts(query) {
             match key.as_str() {
                 // Less than one is no limit.
                 "limit" => options.limit = usize::try_from(number::<i64>(&value)?).unwrap_or(0),
@@ -441,6 +442,7 @@ mod tests {
         let parse = |query: &str| WriteOptions::parse(query, "UpdateOptions", "kubectl/v1 (linux)");
         let options = parse("dryRun=All&dryRun=All&fieldManager=me&fieldValidation=Strict").unwrap();
         assert_eq!((options.dry_run, options.manager.as_str(), options.manager_given), (true, "me", true));
+        assert_eq!(parse("fieldManager=me&fieldManager=you").unwrap().manager, "me");
         assert_eq!((parse("").unwrap().manager.as_str(), parse("").unwrap().dry_run), ("kubectl", false));
         let start = "UpdateOptions.meta.k8s.io \"\" is invalid: ";
         let bad = "dryRun: Unsupported value: [\"All\",\"\"]: supported values: \"All\"";
@@ -532,5 +534,7 @@ mod tests {
         );
         let text = "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax";
         refused(list("resourceVersion=x"), 400, text);
+        let limit = |query: &str| list(query).expect("valid").limit;
+        assert_eq!((limit("limit=2&limit=100"), limit("limit=0&limit=2")), (2, 0));
     }
 }

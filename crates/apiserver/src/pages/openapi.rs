@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use api::{
     Value,
+    features::Features,
     kind::{Definition, KindTable},
     rules::url,
 };
@@ -27,6 +28,7 @@ use crate::{
 /// Documents that were asked for.
 #[derive(Default)]
 pub struct Documents {
+    features: Features,
     kept: Mutex<Kept>,
 }
 
@@ -39,6 +41,10 @@ struct Kept {
 }
 
 impl Documents {
+    pub fn new(features: Features) -> Self {
+        Documents { features, kept: Mutex::default() }
+    }
+
     /// The document under a name, made if it is not there yet.
     fn get(
         &self,
@@ -66,8 +72,8 @@ fn text(document: &Value) -> Vec<u8> {
 }
 
 /// The document of everything, version 2.
-fn v2(aggregator: &Aggregator, served: &[Arc<Definition>]) -> Value {
-    let mut document = api::openapi::v2(served);
+fn v2(aggregator: &Aggregator, served: &[Arc<Definition>], features: Features) -> Value {
+    let mut document = api::openapi::v2(served, features);
     for registration in aggregator.table().passed_on() {
         if let Some((_, part)) = aggregator.told(&registration.name).and_then(|told| told.v2) {
             merge(&mut document, &part);
@@ -77,8 +83,8 @@ fn v2(aggregator: &Aggregator, served: &[Arc<Definition>]) -> Value {
 }
 
 /// The places of the documents of version 3.
-fn v3_index(aggregator: &Aggregator, served: &[Arc<Definition>]) -> Value {
-    let mut index = api::openapi::v3_index(served);
+fn v3_index(aggregator: &Aggregator, served: &[Arc<Definition>], features: Features) -> Value {
+    let mut index = api::openapi::v3_index(served, features);
     for registration in aggregator.table().passed_on() {
         let path = registration.path();
         if let Some(hash) = aggregator.told(&registration.name).and_then(|told| told.v3) {
@@ -112,7 +118,7 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
     let registrations = aggregator.table();
     let all: Vec<_> =
         table.all().iter().filter(|d| registrations.find(&d.group, &d.version).is_none()).cloned().collect();
-    let all = &all[..];
+    let (all, features) = (&all[..], documents.features);
     let table = (&table, aggregator.generation());
     let (protobuf, returned) = match path {
         "openapi/v2" => (api::openapi::V2_PROTOBUF, api::openapi::V2_PROTOBUF_RETURNED),
@@ -124,10 +130,10 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
     let mut place = None;
     let (bytes, etag) = match path {
         "openapi/v2" if form == Form::Protobuf => {
-            documents.get(table, "v2 protobuf", || Some(api::openapi::v2_protobuf(&v2(aggregator, all))))?
+            documents.get(table, "v2 protobuf", || Some(api::openapi::v2_protobuf(&v2(aggregator, all, features))))?
         }
-        "openapi/v2" => documents.get(table, "v2", || Some(text(&v2(aggregator, all))))?,
-        "openapi/v3" => documents.get(table, "v3", || Some(text(&v3_index(aggregator, all))))?,
+        "openapi/v2" => documents.get(table, "v2", || Some(text(&v2(aggregator, all, features))))?,
+        "openapi/v3" => documents.get(table, "v3", || Some(text(&v3_index(aggregator, all, features))))?,
         other => {
             let rest: Vec<&str> = other.strip_prefix("openapi/v3/")?.split('/').collect();
             let (group, version) = match rest.as_slice() {
@@ -136,9 +142,9 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
                 _ => return None,
             };
             if url::query_value(&call.query, "hash").is_some() {
-                place = Some(api::openapi::v3_place(all, group, version)?);
+                place = Some(api::openapi::v3_place(all, group, version, features)?);
             }
-            let document = || api::openapi::v3(all, group, version);
+            let document = || api::openapi::v3(all, group, version, features);
             match form {
                 Form::Json => documents.get(table, other, || document().map(|document| text(&document)))?,
                 Form::Protobuf => documents

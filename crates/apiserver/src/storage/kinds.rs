@@ -44,9 +44,11 @@ impl Kinds {
         self.table.read().stored(group, plural).cloned()
     }
 
-    /// Whether built-in objects, served or not, have this storage prefix.
-    pub fn is_built_in(&self, prefix: &str) -> bool {
-        self.built_in.of_key(&format!("/registry/{prefix}/")).is_some()
+    /// Whether built-in objects, served or not, have the storage prefix of a custom kind, or built-in kinds its group version: what
+    /// is below that is theirs.
+    pub fn hide(&self, custom: &Definition) -> bool {
+        self.built_in.of_key(&format!("/registry/{}/", custom.storage_prefix)).is_some()
+            || self.built_in.serves(&custom.group, &custom.version)
     }
 
     /// Replaces what is served besides the built-in kinds.

@@ -494,6 +494,21 @@ async fn what_the_server_is_made_of_is_not_given_away() {
     condition(&c, "apiservices.apiregistration.k8s.io", "Established", "True").await;
     let list = c.say("GET /apis/apiregistration.k8s.io/v1/apiservices", "").await;
     assert_eq!(list.at("/kind"), "APIServiceList");
+    // Nothing joins the kinds of a version that the server has, as in upstream's TestCRDShadowGroup; another version is its own.
+    crd["metadata"]["name"] = json!("foos.networking.k8s.io");
+    crd["spec"]["group"] = json!("networking.k8s.io");
+    crd["spec"]["names"] = json!({"plural": "foos", "kind": "Foo"});
+    let mut other = crd["spec"]["versions"][0].clone();
+    (other["name"], other["storage"]) = (json!("v9"), json!(false));
+    crd["spec"]["versions"] = json!([crd["spec"]["versions"][0].clone(), other]);
+    assert_eq!(c.say(&format!("POST {CRDS}"), crd.to_string()).await.code, 201);
+    condition(&c, "foos.networking.k8s.io", "Established", "True").await;
+    let there = async |path: &str| c.say(&format!("GET /apis/networking.k8s.io/{path}"), "").await;
+    assert_eq!(there("v9/namespaces/a/foos").await.code, 200);
+    let missing = there("v1/namespaces/a/foos").await;
+    assert_eq!((missing.code, missing.message().as_str()), (404, "the server could not find the requested resource"));
+    assert!(!there("v1").await.text.contains("foos") && there("v9").await.text.contains("foos"));
+    assert_eq!(there("v1/namespaces/a/networkpolicies").await.code, 200);
 }
 
 #[tokio::test(start_paused = true)]

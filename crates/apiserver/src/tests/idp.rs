@@ -135,9 +135,8 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
 /// A token with exactly this header and these claims, signed with a key.
 pub fn token(key: &SigningKey, header: &str, claims: &str) -> String {
     let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-    let algorithm = key.public.jwt_algorithm();
-    let signature = jsonwebtoken::crypto::sign(signed.as_bytes(), &key.for_jwt().unwrap(), algorithm).unwrap();
-    format!("{signed}.{signature}")
+    let signature = key.for_jwt().unwrap().sign(signed.as_bytes()).unwrap();
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
 /// A token as an issuer makes it.

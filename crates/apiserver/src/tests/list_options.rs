@@ -97,3 +97,16 @@ async fn a_watch_from_anywhere_tells_where_its_beginning_ends() {
         assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true", "{end}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn exports_are_no_longer_to_be_had() {
+    let c = Conversation::start().await;
+    create(&c, "a").await;
+    for (query, code) in [("export=true", 400), ("export=", 400), ("export=False", 200), ("export=0&export=1", 200)] {
+        let answer = c.say(&format!("GET {MAPS}/a?{query}"), "").await;
+        assert_eq!(answer.code, code, "{query}: {}", answer.text);
+        let gone = "the export parameter, deprecated since v1.14, is no longer supported";
+        assert_eq!(answer.at("/message") == gone, code == 400, "{}", answer.text);
+    }
+    assert_eq!(c.say(&format!("GET {MAPS}?export=true"), "").await.code, 200);
+}

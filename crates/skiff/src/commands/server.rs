@@ -191,10 +191,10 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let fresh = Fresh::new(layout.pki());
     let serving = fresh.shown(&pki, move |pki| pki.server(&names))?;
     let (shown, followed) = trust::shown(&options.serving, serving)?;
-    let clients = Clients::open(&options.serving, pki.authority.certificate())?;
+    let clients = Clients::open(&options.serving, &pki)?;
     let protocols = options.serving.protocols()?;
     protocols.warnings().iter().for_each(|why| tracing::warn!("the API server's TLS: {why}"));
-    let tls = pki::server_config_speaking(&protocols, shown, clients.hints(), &["h2", "http/1.1"])?;
+    let tls = pki::server_config_speaking(&protocols, shown, Some(clients.hints().as_str()), &["h2", "http/1.1"])?;
     let (scheduling, controlling) = (Alive::default(), Alive::default());
     let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
     let components = components.map(|(name, part)| (name, part.clone()));

@@ -9,7 +9,7 @@ use apiserver::{
     bootstrap::{self, Cluster},
 };
 use futures::FutureExt;
-use pki::{ClientCertificates, Credential, Serving, Site, Sites};
+use pki::{ClientCertificates, Credential, Pki, Serving, Site, Sites};
 
 use super::followed::{Followed, read};
 use crate::flags::serving::{Named, ServingFlags};
@@ -17,19 +17,22 @@ use crate::flags::serving::{Named, ServingFlags};
 /// The authorities of clients: the cluster's own, and those of the flag's file.
 pub struct Clients {
     own: String,
+    /// Issues to front proxies alone, who speak for clients.
+    front_proxy: String,
     file: Option<(PathBuf, String)>,
     pub certificates: ClientCertificates,
 }
 
 impl Clients {
-    pub fn open(flags: &ServingFlags, own: &str) -> anyhow::Result<Self> {
+    pub fn open(flags: &ServingFlags, pki: &Pki) -> anyhow::Result<Self> {
+        let (own, front_proxy) = (pki.authority.certificate(), pki.front_proxy.certificate().to_owned());
         let file = match &flags.client_ca_file {
             None => None,
             Some(file) => Some((file.clone(), read(std::slice::from_ref(file))?.concat())),
         };
         let text = file.as_ref().map_or("", |(_, text)| text);
         let certificates = ClientCertificates::new(&both(own, text)).context("--client-ca-file")?;
-        Ok(Clients { own: own.to_owned(), file, certificates })
+        Ok(Clients { own: own.to_owned(), front_proxy, file, certificates })
     }
 
     /// All authorities, in PEM.
@@ -37,15 +40,15 @@ impl Clients {
         both(&self.own, self.file.as_ref().map_or("", |(_, text)| text))
     }
 
-    /// The names of authorities that clients are told when they connect: with a file that may change they are told none, so
-    /// that each shows the certificate that it has.
-    pub fn hints(&self) -> Option<&str> {
-        Some(if self.file.is_some() { "" } else { &self.own })
+    /// The authorities whose names clients are told when they connect; many show no certificate of another. With a file that
+    /// may change they are told none, so that each shows the certificate that it has.
+    pub fn hints(&self) -> String {
+        if self.file.is_some() { String::new() } else { both(&self.own, &self.front_proxy) }
     }
 
     /// The task that follows the file, if there is one: it is believed, and extension servers are told so.
     pub fn followed(self, server: Server, cluster: Cluster) -> Option<Followed> {
-        let Clients { own, file, certificates } = self;
+        let Clients { own, file, certificates, .. } = self;
         let (file, text) = file?;
         let apply = move |texts: Vec<String>| {
             let authorities = both(&own, &texts.concat());

@@ -364,6 +364,9 @@ pub(super) fn warnings(service: &Service, _old: Option<&Service>) -> Vec<String>
         list.extend(all.iter().enumerate().filter_map(|(i, ip)| ip::warning(ip, &place(i))));
     }
     list.extend(spec.load_balancer_ip.iter().filter_map(|ip| ip::warning(ip, &path.child("loadBalancerIP"))));
+    let ranges = path.child("loadBalancerSourceRanges");
+    let given = spec.load_balancer_source_ranges.iter().flatten().enumerate();
+    list.extend(given.flat_map(|(i, range)| ip::range_warnings(range, &ranges.index(i))));
     if kind(service) == "ExternalName" && !external.is_empty() {
         list.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
     }
@@ -414,6 +417,20 @@ mod tests {
         default(&mut service);
         let errors: Vec<String> = validate(&service).iter().map(ToString::to_string).collect();
         assert_eq!(errors, expected);
+    }
+
+    #[test]
+    fn addresses_and_ranges_that_may_be_misread_are_warned_of() {
+        let spec = json!({"type": "LoadBalancer", "clusterIPs": ["10.0.0.1"], "externalIPs": ["010.1.0.1"],
+            "loadBalancerSourceRanges": ["10.0.0.0/8", "10.0.0.0/08"]});
+        let future = "will be considered invalid in a future Kubernetes release";
+        let expected = [
+            format!("spec.externalIPs[0]: non-standard IP address \"010.1.0.1\" {future}: use \"10.1.0.1\""),
+            format!(
+                "spec.loadBalancerSourceRanges[1]: non-standard CIDR value \"10.0.0.0/08\" {future}: use \"10.0.0.0/8\""
+            ),
+        ];
+        assert_eq!(warnings(&json::from_value(json!({"spec": spec})).unwrap(), None), expected);
     }
 
     #[test]

@@ -3,14 +3,13 @@
 use api::rules::url::query_pairs;
 use http::{HeaderMap, header};
 
-use crate::http::{
-    body::Response,
-    request::{Info, is_true},
-    respond,
-};
+use crate::http::{body::Response, request::Info, respond};
 
 /// The agents that read for people unless they say otherwise.
 const AGENTS: &[&str] = &["curl", "Wget", "Mozilla/5.0"];
+
+/// The values of `pretty` that mean it, unlike those of options.
+const YES: &[&str] = &["1", "t", "T", "TRUE", "true", "True"];
 
 /// Whether the answer to this request is to be indented: objects and discovery are, streams of changes are not.
 pub fn wanted(info: &Info, query: &str, headers: &HeaderMap) -> bool {
@@ -19,7 +18,7 @@ pub fn wanted(info: &Info, query: &str, headers: &HeaderMap) -> bool {
     }
     let asked = || query_pairs(query).find(|(key, value)| key == "pretty" && !value.is_empty());
     if let Some((_, value)) = query.contains("pretty").then(asked).flatten() {
-        return is_true(&value);
+        return YES.contains(&value.as_str());
     }
     let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or("");
     AGENTS.iter().any(|known| agent.starts_with(known))
@@ -114,6 +113,8 @@ mod tests {
             ("/api/v1/pods", "", "kubectl/v1.35", false),
             ("/api/v1/pods", "pretty=true", "kubectl/v1.35", true),
             ("/api/v1/pods", "pretty=0", "curl/8.0", false),
+            ("/api/v1/pods", "pretty=no", "curl/8.0", false),
+            ("/api/v1/pods", "pretty=tRUE", "curl/8.0", false),
             ("/api/v1/pods", "watch=1", "curl/8.0", false),
             ("/apis", "", "Mozilla/5.0 (X11)", true),
             ("/api/v1/namespaces/a/pods/p/log", "", "curl/8.0", false),

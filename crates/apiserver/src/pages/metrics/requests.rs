@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use crate::http::{
     body::{Along, Body, Response},
-    request::Info,
+    request::{Info, method_verb},
     timing::Timing,
 };
 
@@ -60,7 +60,7 @@ const KEPT: usize = 10_000;
 
 /// The labels under which a request is counted. Requests for what is not served have no names, and are counted together: there are as
 /// many series as there are things to ask for, whatever strangers ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Labels<'a> {
     verb: &'static str,
     dry_run: &'static str,
@@ -95,7 +95,7 @@ pub fn verb_and_scope(info: &Info, parts: &Parts) -> (&'static str, &'static str
 
 fn scope(info: &Info) -> &'static str {
     match info {
-        _ if !info.is_resource() => "",
+        _ if !info.is_served_resource() => "",
         _ if !info.name.is_empty() || info.verb == "create" => "resource",
         _ if !info.namespace.is_empty() => "namespace",
         _ => "cluster",
@@ -104,10 +104,10 @@ fn scope(info: &Info) -> &'static str {
 
 fn verb(info: &Info, parts: &Parts, scope: &str) -> &'static str {
     let streams = ["log", "exec", "portforward", "attach", "proxy"];
-    if info.is_resource() && streams.contains(&info.subresource_name()) {
+    if info.is_served_resource() && streams.contains(&info.subresource_name()) {
         return "CONNECT";
     }
-    match info.verb {
+    match if info.refusal.is_some() { method_verb(&parts.method) } else { info.verb } {
         "watch" => "WATCH",
         // A list of one name is a get.
         "list" if scope != "resource" => "LIST",
@@ -137,11 +137,14 @@ fn dry_run(query: &str) -> &'static str {
 
 impl<'a> Labels<'a> {
     fn of(info: &'a Info, Sort { verb, dry_run, scope }: Sort) -> Self {
+        if info.refusal.is_some() {
+            return Labels { verb, dry_run, scope, ..Labels::default() };
+        }
         let is_health = || matches!(info.path.as_str(), "/healthz" | "/livez" | "/readyz");
         // The resources of another API server have the names that the client gives them here.
         let (resource, subresource) = match &info.remote {
             Some(_) => ("", ""),
-            None if info.refusal.is_none() && is_health() => ("", info.path.as_str()),
+            None if is_health() => ("", info.path.as_str()),
             None => (info.resource(), info.subresource),
         };
         let component = if info.is_resource() { "apiserver" } else { "" };

@@ -1,6 +1,10 @@
 //! The options of a connection's subresource as admission sees them, made from the query and the path.
 
-use api::{Value, rules::url::query_pairs, status::StatusError};
+use api::{
+    Value,
+    rules::url::{query_firsts, query_pairs},
+    status::StatusError,
+};
 use json::json;
 
 use super::{Target, pod::Query};
@@ -36,11 +40,12 @@ fn of(call: &Call, target: Target) -> Option<Value> {
 
 /// Output and error are on unless the client says otherwise.
 fn streams(mut options: Value, query: &str, command: bool) -> Value {
-    let (mut on, mut words) = ([("stdin", false), ("stdout", true), ("stderr", true), ("tty", false)], Vec::new());
-    for (key, value) in query_pairs(query) {
+    let mut on = [("stdin", false), ("stdout", true), ("stderr", true), ("tty", false)];
+    let words = query_pairs(query).filter(|(key, _)| key == "command" && command);
+    let words: Vec<String> = words.map(|(_, value)| value).collect();
+    for (key, value) in query_firsts(query) {
         match key.as_str() {
             "container" => options["container"] = json!(value),
-            "command" if command => words.push(value),
             name => on.iter_mut().filter(|(stream, _)| *stream == name).for_each(|(_, on)| *on = is_true(&value)),
         }
     }
@@ -99,7 +104,7 @@ mod tests {
         let check = |options: Value, expected: Value, back: &str| {
             assert_eq!((&options, query(&options).as_str()), (&expected, back));
         };
-        let text = "container=c&command=sh&command=echo+%26&stdin=true&stderr=false&tty=1";
+        let text = "container=c&container=d&command=sh&command=echo+%26&stdin=true&stderr=false&tty=1";
         check(
             streams(json!({}), text, true),
             json!({"container": "c", "stdin": true, "stdout": true, "tty": true, "command": ["sh", "echo &"]}),

@@ -13,7 +13,7 @@ use api::{
 use stream::websocket::Streams;
 
 use crate::http::request::is_true;
-use api::rules::url::query_pairs;
+use api::rules::url::{query_firsts, query_pairs};
 
 fn field<'a>(pod: &'a Value, pointer: &str) -> &'a str {
     pod.pointer(pointer).and_then(Value::as_str).unwrap_or("")
@@ -92,7 +92,7 @@ impl LogOptions {
     pub(super) fn parse(name: &str, query: &str, selects_streams: bool) -> Result<Self, StatusError> {
         let mut options = LogOptions { container: String::new(), query: Query::default() };
         let (mut numbers, mut since, mut stream) = (BTreeMap::new(), false, None);
-        for (key, value) in query_pairs(query) {
+        for (key, value) in query_firsts(query) {
             match key.as_str() {
                 "container" => options.container = value,
                 "follow" | "previous" | "timestamps" if is_true(&value) => options.query.add(&key, "true"),
@@ -168,15 +168,16 @@ fn faults(
 /// `what` is `exec` or `attach`. Gives the path and the streams that it opens.
 pub(super) fn stream_path(what: &str, pod: &Value, query: &str) -> Result<(String, Streams), StatusError> {
     let (mut wanted, mut stdin, mut tty, mut out) = (String::new(), false, false, Query::default());
-    for (key, value) in query_pairs(query) {
+    for (key, value) in query_firsts(query) {
         match key.as_str() {
             "container" => wanted = value,
             "stdin" => stdin = is_true(&value),
             "tty" => tty = is_true(&value),
-            "command" if what == "exec" => out.add("command", &value),
             _ => {}
         }
     }
+    let command = query_pairs(query).filter(|(key, _)| key == "command" && what == "exec");
+    command.for_each(|(key, value)| out.add(&key, &value));
     let container = container(pod, &wanted)?;
     has_host(pod)?;
     // Output and error are on whatever the client says; the kubelet leaves the error stream out of a terminal.

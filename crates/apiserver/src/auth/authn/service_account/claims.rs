@@ -68,6 +68,33 @@ pub(super) struct LegacyClaims {
     pub sub: String,
 }
 
+/// The first part of a token: with which key it says to be signed, and how.
+#[derive(Deserialize)]
+pub(super) struct Header {
+    pub alg: String,
+    #[serde(default)]
+    pub kid: String,
+}
+
+/// A token taken apart, before anybody vouches for it.
+pub(super) struct Parts<'t> {
+    /// The text under the signature.
+    pub signed: &'t str,
+    pub header: Header,
+    pub claims: Vec<u8>,
+    pub signature: Vec<u8>,
+}
+
+impl<'t> Parts<'t> {
+    pub(super) fn read(token: &'t str) -> Option<Self> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        let header = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
+        let decode = |part| URL_SAFE_NO_PAD.decode(part).ok();
+        Some(Parts { signed, header, claims: decode(claims)?, signature: decode(signature)? })
+    }
+}
+
 /// The issuer a token claims, before anything is verified: it says whose token it is.
 pub(super) fn claimed_issuer(token: &str) -> Option<String> {
     #[derive(Deserialize)]

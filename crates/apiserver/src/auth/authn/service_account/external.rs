@@ -207,7 +207,7 @@ pub(super) fn read(fetched: Fetched) -> Result<Usable, Failure> {
         }
         let key = pki::VerifyingKey::named(&fetched.der, fetched.id);
         let key = key.map_err(|error| bad(format!("while parsing external public keys: {error}")))?;
-        Ok(Arc::new(Key::new(key, fetched.hidden)))
+        Ok(Arc::new(Key { public: key, hidden: fetched.hidden }))
     };
     let keys = fetched.keys.into_iter().map(key).collect::<Result<_, Failure>>()?;
     Ok(Usable { keys, of, held: Duration::from_secs(refresh) })
@@ -229,7 +229,7 @@ fn key_id(header: &str) -> Result<String, String> {
     let header: Header =
         serde_json::from_slice(&json).map_err(|error| format!("while parsing header JSON: {error}"))?;
     match (header.typ.as_str(), header.kid.len(), header.alg.as_str()) {
-        ("JWT", 1..=ID_BYTES, "RS256" | "ES256" | "ES384") => Ok(header.kid),
+        ("JWT", 1..=ID_BYTES, "RS256" | "ES256" | "ES384" | "ES512") => Ok(header.kid),
         ("JWT", 0, _) => Err("key id missing".to_owned()),
         ("JWT", 1..=ID_BYTES, other) => Err(format!("bad signing algorithm {other:?}")),
         ("JWT", ..) => Err("key id longer than 1 kb".to_owned()),

@@ -12,9 +12,11 @@ use json::{Value, json};
 use parking_lot::RwLock;
 
 use super::{
-    claims::{Bound, Claims, Reference},
+    claims::{Bound, Claims, Parts, Reference},
     external::*,
+    *,
 };
+use crate::tests::objects;
 
 /// A program whose answers the test chooses.
 struct Program {
@@ -32,11 +34,14 @@ fn der(key: &pki::SigningKey) -> Vec<u8> {
 
 impl Program {
     fn new() -> Arc<Self> {
-        let key = pki::SigningKey::create().unwrap();
+        Program::of(pki::SigningKey::create().unwrap())
+    }
+
+    fn of(key: pki::SigningKey) -> Arc<Self> {
         let fetched = FetchedKey { id: "k1".to_owned(), der: der(&key), hidden: false };
         Arc::new(Program {
+            header: RwLock::new(json!({"alg": key.public.algorithm, "kid": "k1", "typ": "JWT"})),
             key,
-            header: RwLock::new(json!({"alg": "ES256", "kid": "k1", "typ": "JWT"})),
             fetched: RwLock::new(Fetched { keys: vec![fetched], of: Some(5.0), refresh_seconds: 60 }),
             signature: RwLock::default(),
             asked: AtomicUsize::new(0),
@@ -54,9 +59,8 @@ impl Service for Handle {
     fn sign(&self, claims: String) -> BoxFuture<'_, Result<Signed, Failure>> {
         let header = URL_SAFE_NO_PAD.encode(self.0.header.read().to_string());
         let text = format!("{header}.{claims}");
-        let key = self.0.key.for_jwt().unwrap();
-        let signed = jsonwebtoken::crypto::sign(text.as_bytes(), &key, jsonwebtoken::Algorithm::ES256).unwrap();
-        let signature = self.0.signature.read().clone().unwrap_or(signed);
+        let signed = self.0.key.for_jwt().unwrap().sign(text.as_bytes()).unwrap();
+        let signature = self.0.signature.read().clone().unwrap_or_else(|| URL_SAFE_NO_PAD.encode(signed));
         std::future::ready(Ok(Signed { header, signature })).boxed()
     }
 
@@ -95,11 +99,10 @@ async fn a_program_signs_and_its_keys_are_followed() {
     let program = Program::new();
     let external = program.started().await;
     let token = external.sign(&claims()).await.unwrap();
-    let mut validation = jsonwebtoken::Validation::new(jsonwebtoken::Algorithm::ES256);
-    (validation.validate_exp, validation.validate_aud) = (false, false);
+    let parts = Parts::read(&token).unwrap();
     let key = external.keys(Some("k1")).await.remove(0);
-    let read = jsonwebtoken::decode::<Claims>(&token, &key.key, &validation).unwrap();
-    assert_eq!(read.claims, claims());
+    assert!(key.public.verifies(parts.signed.as_bytes(), &parts.signature));
+    assert_eq!(serde_json::from_slice::<Claims>(&parts.claims).unwrap(), claims());
     let page = external.metrics.render();
     assert!(page.contains("apiserver_externaljwt_sign_request_total{code=\"OK\"} 1"), "{page}");
     assert!(page.contains("apiserver_externaljwt_fetch_keys_data_timestamp 5\n"), "{page}");
@@ -128,6 +131,31 @@ async fn a_program_signs_and_its_keys_are_followed() {
     clock::sleep(AGAIN * 2).await;
     assert_eq!(external.held().0[0].public.id, "k4");
     following.abort();
+}
+
+/// Each algorithm that upstream takes from a program, and no other than its key's.
+#[tokio::test(start_paused = true)]
+async fn programs_sign_with_keys_of_all_curves() {
+    for kind in ["ECDSAP256", "ECDSAP384", "ECDSAP521"] {
+        let key = pki::ProvenKey::make(kind, b"").unwrap().private;
+        let program = Program::of(pki::SigningKey::load(&key).unwrap());
+        let keys = Arc::new(Keys::External(program.started().await));
+        let objects = objects::store(Vec::new()).await;
+        let account = Some(json!({"metadata": {"uid": "u"}}));
+        objects::put(&objects, "serviceaccounts", ("ns", "bot"), account).await;
+        let loopback = Arc::new(Loopback::new(objects, &[]).await.unwrap());
+        let tokens = ServiceAccountTokens::new(vec!["https://us".into()], keys.clone(), loopback, Arc::default());
+        let Keys::External(external) = &*keys else { unreachable!("made above") };
+        let now = clock::now().as_second();
+        let token = external.sign(&Claims { exp: now + 60, nbf: now, ..claims() }).await.unwrap();
+        let identity = tokens.check(&token, &["api".to_owned()]).await.unwrap().unwrap();
+        assert_eq!(identity.user.name, "system:serviceaccount:ns:bot", "{kind}");
+        let other = if kind == "ECDSAP256" { "ES384" } else { "ES256" };
+        program.header.write()["alg"] = json!(other);
+        let token = external.sign(&Claims { exp: now + 60, nbf: now, ..claims() }).await.unwrap();
+        let why = tokens.check(&token, &["api".to_owned()]).await.unwrap_err().why;
+        assert_eq!(why, "no key fits the token's signature", "{kind}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,21 +2,11 @@
 
 use std::sync::Arc;
 
-use jsonwebtoken::{Algorithm, DecodingKey};
-
-/// One key, ready for use.
+/// One key, and whether others are told of it.
 pub struct Key {
     pub public: pki::VerifyingKey,
-    pub algorithm: Algorithm,
-    pub key: DecodingKey,
     /// It is for tokens of former times, and others are not told of it.
     pub hidden: bool,
-}
-
-impl Key {
-    pub fn new(public: pki::VerifyingKey, hidden: bool) -> Self {
-        Key { algorithm: public.jwt_algorithm(), key: public.for_jwt(), public, hidden }
-    }
 }
 
 /// The keys that the name in a token's header may mean; all, where it names none.

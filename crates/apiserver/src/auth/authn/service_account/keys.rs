@@ -15,7 +15,7 @@ pub enum Keys {
 
 impl Keys {
     pub fn own(keys: Vec<pki::VerifyingKey>) -> Self {
-        Keys::Own(keys.into_iter().map(|key| Arc::new(Key::new(key, false))).collect())
+        Keys::Own(keys.into_iter().map(|key| Arc::new(Key { public: key, hidden: false })).collect())
     }
 
     /// The keys that a token's header may mean; all, where it names none.

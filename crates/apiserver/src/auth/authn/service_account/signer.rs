@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use jsonwebtoken::{EncodingKey, Header};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use serde::Serialize;
 
 use super::{
     claims::{Claims, LEGACY_ISSUER, LegacyClaims, Reference},
@@ -11,17 +12,16 @@ use super::{
 
 /// Signs with a key of its own.
 pub struct Signer {
-    key: EncodingKey,
-    header: Header,
+    key: pki::jwt::JwtSigner,
+    /// The first part of each token.
+    head: String,
 }
 
 impl Signer {
     pub fn new(key: &pki::SigningKey) -> Result<Self, String> {
-        let mut header = Header::new(key.public.jwt_algorithm());
-        header.typ = None;
-        header.kid = Some(key.public.id.clone());
-        let key = key.for_jwt().map_err(|e| e.to_string())?;
-        Ok(Signer { key, header })
+        let head = format!(r#"{{"alg":"{}","kid":"{}"}}"#, key.public.algorithm, key.public.id);
+        let head = URL_SAFE_NO_PAD.encode(head);
+        Ok(Signer { key: key.for_jwt().map_err(|e| e.to_string())?, head })
     }
 
     /// A token without an end, for the Secret that it lies in: it is good as long as Secret and account are there.
@@ -35,11 +35,18 @@ impl Signer {
             uid: account.uid.clone(),
             sub: format!("system:serviceaccount:{namespace}:{}", account.name),
         };
-        jsonwebtoken::encode(&self.header, &claims, &self.key).map_err(|e| e.to_string())
+        self.signed(&claims)
     }
 
     pub fn sign(&self, claims: &Claims) -> Result<String, String> {
-        jsonwebtoken::encode(&self.header, claims, &self.key).map_err(|e| e.to_string())
+        self.signed(claims)
+    }
+
+    fn signed(&self, claims: &impl Serialize) -> Result<String, String> {
+        let claims = serde_json::to_vec(claims).map_err(|e| e.to_string())?;
+        let text = format!("{}.{}", self.head, URL_SAFE_NO_PAD.encode(claims));
+        let signature = self.key.sign(text.as_bytes()).map_err(|e| e.to_string())?;
+        Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }
 
