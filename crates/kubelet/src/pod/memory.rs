@@ -249,6 +249,11 @@ static UNSEEN: RunRecord =
     RunRecord { started: false, ready: false, condemned: None, message: None, applied: None, memory_request: None };
 
 impl Memory {
+    /// For a Pod on a node that keeps limits of processors like this.
+    pub fn on(cfs: Cfs) -> Memory {
+        Memory { cfs, ..Memory::default() }
+    }
+
     pub fn container(&self, name: &str) -> &ContainerRecord {
         self.containers.get(name).unwrap_or(&UNKNOWN)
     }

@@ -83,8 +83,9 @@ impl Round<'_> {
                 let record = self.memory.container_mut(name);
                 (record.waiting, record.retry_at) = (None, None);
                 (record.is_anew, record.is_resized) = (false, false);
+                let wanted = resources::Limits::wanted(desired.spec(), container, self.memory.cfs);
                 let run = self.memory.run_mut(&id);
-                run.applied = Some(resources::Limits::wanted(desired.spec(), container, self.memory.cfs));
+                run.applied = Some(wanted);
                 run.memory_request = Some(resize::memory_request(container));
                 self.post_start(container, &id, &ip).await;
             }

@@ -126,7 +126,7 @@ async fn until_sent_away(mut evictions: watch::Receiver<Option<Eviction>>) {
 
 /// The memory that an earlier kubelet had of the Pod, as far as it still holds.
 fn remembered(desired: &DesiredPod, cfs: Cfs) -> Memory {
-    let mut memory = Memory { cfs, ..Memory::default() };
+    let mut memory = Memory::on(cfs);
     if api::rules::pod::is_terminal(&desired.pod) {
         memory.life = Life::Ending(End::WasOver);
     }
