@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::rules::{pod, selector::Selector};
+use api::rules::{
+    pod,
+    selector::{self, Selector},
+};
 use client::{Caches, Change, Client, Key, events};
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, controller_of};
@@ -48,8 +51,8 @@ fn selector(budget: &PodDisruptionBudget) -> Selector {
 fn budgets_of(change: &Change<Pod>, caches: &Caches) -> Vec<Key> {
     let states = || change.old.iter().chain(&change.new);
     let guards = |budget: &PodDisruptionBudget| {
-        let selector = selector(budget);
-        states().any(|pod| selector.matches(&pod.metadata.labels))
+        let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
+        states().any(|pod| selector::selects(selector, &pod.metadata.labels))
     };
     let budgets = caches.of::<PodDisruptionBudget>().list_in(&change.key.namespace);
     budgets.iter().filter(|b| guards(b)).map(|b| Key::of(&**b)).collect()

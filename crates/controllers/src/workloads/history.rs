@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use api::{object::Object, rules::selector::Selector};
+use api::{
+    object::Object,
+    rules::selector::{self, Labels, Selector},
+};
 use client::{Key, Kind};
 use controller::{Listers, Plan, Watches, Write, claim, controller_of, owner_reference};
 use json::{Value, json};
@@ -70,6 +73,11 @@ pub fn selector<O: HistoryOwner>(owner: &O) -> Selector {
     if selector.is_everything() { Selector::NOTHING } else { selector }
 }
 
+/// Whether the owner's selector takes something with these labels.
+pub fn takes<O: HistoryOwner>(owner: &O, labels: &impl Labels) -> bool {
+    selector::takes(owner.selector(), labels)
+}
+
 /// Changes of revisions, and their ends, lead to their owners. A revision that somebody makes for an owner does not: it is
 /// looked at with the next change, as with upstream, whose tests make some to see that they are left alone.
 pub fn watch<O: HistoryOwner>(watches: &mut Watches<O>) {
@@ -78,7 +86,7 @@ pub fn watch<O: HistoryOwner>(watches: &mut Watches<O>) {
         let owners = states.filter_map(|revision| controller_of(&**revision)).filter(|owner| owner.kind == O::KIND);
         owners.map(|owner| Key::new(&change.key.namespace, &owner.name)).collect()
     });
-    watches.selected::<ControllerRevision>(|owner, revision| selector(owner).matches(&revision.metadata.labels));
+    watches.selected::<ControllerRevision>(|owner, revision| takes(owner, &revision.metadata.labels));
 }
 
 /// The caches' view of an owner's history.

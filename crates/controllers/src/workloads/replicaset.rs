@@ -6,7 +6,10 @@
 
 use std::{collections::BTreeMap, marker::PhantomData, sync::Arc};
 
-use api::rules::{pod, selector::Selector};
+use api::rules::{
+    pod,
+    selector::{self, Labels, Selector},
+};
 use client::Kind;
 use clock::Timestamp;
 use controller::{Controller, Failure, Listers, Plan, Step, Watches, claim, controller_of, owner_reference};
@@ -27,6 +30,8 @@ pub trait ReplicaOwner: Kind {
 
     /// The Pods that it is about; `None` where it has no valid selector.
     fn selector(&self) -> Option<Selector>;
+    /// Whether it is about a Pod with these labels.
+    fn takes(&self, labels: &impl Labels) -> bool;
     fn replicas(&self) -> Option<i32>;
     fn min_ready_seconds(&self) -> Option<i32>;
     fn template(&self) -> Option<&PodTemplateSpec>;
@@ -39,6 +44,10 @@ impl ReplicaOwner for ReplicaSet {
 
     fn selector(&self) -> Option<Selector> {
         Selector::of_object(Some(&self.spec.as_ref()?.selector)).ok()
+    }
+
+    fn takes(&self, labels: &impl Labels) -> bool {
+        selector::takes(self.spec.as_ref().map(|spec| &spec.selector), labels)
     }
 
     fn replicas(&self) -> Option<i32> {
@@ -100,10 +109,7 @@ impl<O: ReplicaOwner> Controller for Replicas<O> {
     type Observed = Observed;
 
     fn watches(&self, watches: &mut Watches<O>) {
-        watches
-            .indexed::<O>()
-            .owned::<Pod>()
-            .selected::<Pod>(|owner, pod| selector(owner).matches(&pod.metadata.labels));
+        watches.indexed::<O>().owned::<Pod>().selected::<Pod>(|owner, pod| owner.takes(&pod.metadata.labels));
     }
 
     fn observe(&self, owner: &O, listers: &Listers) -> Observed {

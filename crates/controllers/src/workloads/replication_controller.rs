@@ -2,7 +2,7 @@
 //! Reads and writes what that one does, of ReplicationControllers.
 //! Upstream counterpart: pkg/controller/replication.
 
-use api::rules::selector::Selector;
+use api::rules::selector::{Labels, Selector};
 use k8s_openapi::api::{
     apps::v1::{ReplicaSetCondition, ReplicaSetStatus},
     core::v1::{PodTemplateSpec, ReplicationController, ReplicationControllerCondition, ReplicationControllerStatus},
@@ -18,6 +18,12 @@ impl ReplicaOwner for ReplicationController {
     /// A plain map of labels.
     fn selector(&self) -> Option<Selector> {
         self.spec.as_ref()?.selector.as_ref().map(Selector::of_labels)
+    }
+
+    fn takes(&self, labels: &impl Labels) -> bool {
+        let wanted = self.spec.iter().flat_map(|spec| spec.selector.iter().flatten());
+        let (same, other): (Vec<_>, Vec<_>) = wanted.partition(|(key, value)| labels.get(key) == Some(value.as_str()));
+        other.is_empty() && !same.is_empty()
     }
 
     fn replicas(&self) -> Option<i32> {

@@ -204,6 +204,7 @@ pub fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
 
 /// YAML is read whole first: its anchors and merges are resolved by the library.
 pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Problem> {
+    let bytes = first_document(bytes);
     if bytes.trim_ascii_start().first() == Some(&b'{') {
         match from_json(ty, bytes, context) {
             Err(Problem::Syntax(_) | Problem::Type(_)) => {}
@@ -247,6 +248,25 @@ fn walk<'t, E: fmt::Display>(
     }
 }
 
+/// Of several documents the first one, as Go's library reads no further: many files end with a line `---`. At the beginning of a
+/// line its three dashes end a document wherever they stand.
+fn first_document(bytes: &[u8]) -> &[u8] {
+    let marks = |line: &[u8], mark: &[u8]| {
+        line.strip_prefix(mark).is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
+    };
+    let (mut begun, mut at) = (false, 0);
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        if begun && (marks(line, b"---") || marks(line, b"...")) {
+            return &bytes[..at];
+        }
+        // Comments and directives are before the document, even before the dashes with which it begins.
+        let text = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii();
+        begun |= !(text.is_empty() || text.starts_with(b"#") || line.starts_with(b"%"));
+        at += line.len();
+    }
+    bytes
+}
+
 /// As Go's library tells of a document that cannot be read: with the line, and no piece of the document.
 fn broken(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
@@ -262,10 +282,10 @@ fn broken(error: &serde_saphyr::Error) -> String {
     format!("yaml: line {}: {text}", place.line())
 }
 
-/// The library's own limits hold for the number of values, with those that anchors stand for.
+/// The library's own limits hold for the number of values, with those that anchors stand for. As in YAML 1.1, `0644` is octal.
 fn yaml(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
     let budget = serde_saphyr::budget! { max_depth: YAML_DEPTH_MAX };
-    serde_saphyr::options! { duplicate_keys: duplicate_keys, budget: budget }
+    serde_saphyr::options! { duplicate_keys: duplicate_keys, budget: budget, legacy_octal_numbers: true }
 }
 
 /// Reads one value of a type. `None` is a null that stands for nothing.

@@ -70,6 +70,36 @@ fn of_expression(expression: &LabelSelectorRequirement) -> Result<Requirement, S
     Ok(Requirement::new_set(&expression.key, operator, &values))
 }
 
+/// Whether a `LabelSelector` object selects these labels, as the [`Selector`] of it would; a broken one selects nothing. Nothing is made
+/// of it: whoever looks at one object by the selectors of many others would else sort all their values each time, and a selector may
+/// have a hundred thousand.
+pub fn selects(selector: Option<&LabelSelector>, labels: &impl Labels) -> bool {
+    let Some(selector) = selector else { return false };
+    let same = |(key, value): (&String, &String)| labels.get(key) == Some(value.as_str());
+    selector.match_labels.iter().flatten().all(same)
+        && selector.match_expressions.iter().flatten().all(|expression| holds(expression, labels))
+}
+
+/// As [`selects`], for the Pods of a controller's object: an empty selector takes nothing either.
+pub fn takes(selector: Option<&LabelSelector>, labels: &impl Labels) -> bool {
+    let is_empty = |s: &&LabelSelector| {
+        s.match_labels.iter().flatten().next().is_none() && s.match_expressions.iter().flatten().next().is_none()
+    };
+    selects(selector.filter(|selector| !is_empty(selector)), labels)
+}
+
+fn holds(expression: &LabelSelectorRequirement, labels: &impl Labels) -> bool {
+    let value = labels.get(&expression.key);
+    let is_listed = || value.is_some_and(|value| expression.values.iter().flatten().any(|one| one == value));
+    match expression.operator.as_str() {
+        "In" => is_listed(),
+        "NotIn" => !is_listed(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        _ => false,
+    }
+}
+
 impl Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list: Vec<String> = self.requirements.iter().map(ToString::to_string).collect();
@@ -134,6 +164,34 @@ mod tests {
         for wrong in ["a=b=c", "a in b", "a in (b", ",", "a,,b", "a b", "!a=b", "a=-", "-=a", "a>x", "a in ()x", "=a"] {
             assert!(Selector::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_object_selects_what_the_selector_of_it_matches() {
+        let objects = [
+            json!({}),
+            json!({"matchLabels": {"a": "1"}}),
+            json!({"matchLabels": {"a": "1", "b": "2"}}),
+            json!({"matchExpressions": [{"key": "a", "operator": "In", "values": ["2", "1"]}]}),
+            json!({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["2", "1"]}]}),
+            json!({"matchExpressions": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "DoesNotExist"}]}),
+            json!({"matchLabels": {"b": "2"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+            json!({"matchExpressions": [{"key": "a", "operator": "Near"}]}),
+        ];
+        for object in objects {
+            let of = json::from_value::<LabelSelector>(object.clone()).unwrap();
+            let made = Selector::of_object(Some(&of)).unwrap_or(Selector::NOTHING);
+            for text in ["", "a=1", "a=2", "a=3", "b=2", "a=1,b=2", "a=1,b=3"] {
+                let labels = labels(text);
+                assert_eq!(selects(Some(&of), &labels), made.matches(&labels), "{object} {text}");
+                assert_eq!(
+                    takes(Some(&of), &labels),
+                    !made.is_everything() && made.matches(&labels),
+                    "{object} {text}"
+                );
+            }
+        }
+        assert!(!selects(None, &labels("a=1")) && !takes(None, &labels("")));
     }
 
     #[test]

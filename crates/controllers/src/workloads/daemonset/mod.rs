@@ -76,7 +76,7 @@ impl Controller for DaemonSets {
     fn watches(&self, watches: &mut Watches<DaemonSet>) {
         watches
             .owned::<Pod>()
-            .selected::<Pod>(|set, pod| history::selector(set).matches(&pod.metadata.labels))
+            .selected::<Pod>(|set, pod| history::takes(set, &pod.metadata.labels))
             .changed::<Node>(sets_of_node);
         history::watch(watches);
     }

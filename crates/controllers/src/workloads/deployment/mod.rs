@@ -11,7 +11,10 @@ mod status;
 
 use std::sync::Arc;
 
-use api::rules::{pod, selector::Selector};
+use api::rules::{
+    pod,
+    selector::{self, Selector},
+};
 use client::Key;
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, Write, claim, controller_of};
@@ -37,8 +40,7 @@ pub struct Observed {
 }
 
 fn selects(deployment: &Deployment, set: &ReplicaSet) -> bool {
-    let selector = deployment.spec.as_ref().and_then(|s| Selector::of_object(Some(&s.selector)).ok());
-    selector.is_some_and(|s| !s.is_everything() && s.matches(&set.metadata.labels))
+    selector::takes(deployment.spec.as_ref().map(|s| &s.selector), &set.metadata.labels)
 }
 
 impl Controller for Deployments {

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use api::rules::{indexes::Indexes, pod, selector::Selector};
+use api::rules::{indexes::Indexes, pod, selector};
 use client::Key;
 use clock::Timestamp;
 use controller::{Controller, Listers, Note, Plan, Watches, claim_with};
@@ -60,8 +60,7 @@ fn is_managed_elsewhere(job: &Job) -> bool {
 }
 
 fn selects(job: &Job, pod: &Pod) -> bool {
-    let selector = job.spec.as_ref().and_then(|s| Selector::of_object(s.selector.as_ref()).ok());
-    selector.is_some_and(|s| !s.is_everything() && s.matches(&pod.metadata.labels))
+    selector::takes(job.spec.as_ref().and_then(|s| s.selector.as_ref()), &pod.metadata.labels)
 }
 
 fn is_indexed(spec: &JobSpec) -> bool {

@@ -80,7 +80,9 @@ impl Controller for StatefulSets {
     fn watches(&self, watches: &mut Watches<StatefulSet>) {
         watches
             .owned::<Pod>()
-            .selected::<Pod>(|set, pod| takes(set, &history::selector(set), pod))
+            .selected::<Pod>(|set, pod| {
+                history::takes(set, &pod.metadata.labels) && identity::ordinal(set, pod).is_some()
+            })
             .changed::<PersistentVolumeClaim>(sets_of_claim);
         history::watch(watches);
     }
