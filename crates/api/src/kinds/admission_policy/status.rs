@@ -67,5 +67,8 @@ mod tests {
         let condition = json!({"type": "a", "status": "Maybe", "reason": "R", "message": "", "lastTransitionTime": "2024-01-01T00:00:00Z"});
         let unknown = "status.conditions[0].status: Unsupported value: \"Maybe\": supported values: \"False\", \"True\", \"Unknown\"";
         check(json!({"conditions": [condition]}), &[unknown]);
+        let timeless = json!({"type": "a", "status": "True", "reason": "R", "message": ""});
+        let required = "status.conditions[0].lastTransitionTime: Required value: must be set";
+        check(json!({"conditions": [timeless]}), &[required]);
     }
 }
