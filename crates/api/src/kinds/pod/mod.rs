@@ -173,7 +173,7 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
 fn keep_but_resources(new: &mut Map, old: &Value) {
     const LISTS: [&str; 2] = ["containers", "initContainers"];
     fn items<'v>(spec: &'v Value, list: &str) -> &'v [Value] {
-        spec.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        spec.get(list).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
     let (Some(mut spec), Some(wanted)) = (old.get("spec").cloned(), new.get("spec")) else { return };
     if LISTS.iter().any(|list| items(wanted, list).len() != items(&spec, list).len()) {
