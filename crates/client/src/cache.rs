@@ -216,9 +216,14 @@ impl<K: Kind> Sink for Cache<K> {
     }
 
     fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
-        let object = K::from_json(object)?;
-        let revision = revision_of(object.metadata());
-        self.put(Key::of(&object), Some(Arc::new(object)));
+        let revision = match read::<K>(object)? {
+            Ok(object) => {
+                let revision = revision_of(object.metadata());
+                self.put(Key::of(&object), Some(Arc::new(object)));
+                revision
+            }
+            Err(metadata) => revision_of(&metadata),
+        };
         self.advance(revision);
         Ok(revision)
     }
@@ -240,6 +245,21 @@ impl<K: Kind> Sink for Cache<K> {
     }
 }
 
+/// The object in a text. One that is not of its type is passed over, with its metadata: what is known of it stays, and the others
+/// of its kind are seen. Without metadata the text is no object at all.
+fn read<K: Kind>(text: &str) -> Result<Result<K, ObjectMeta>, serde_json::Error> {
+    let error = match K::from_json(text) {
+        Ok(object) => return Ok(Ok(object)),
+        Err(error) => error,
+    };
+    let MetadataOnly { metadata } = MetadataOnly::from_json(text)?;
+    if metadata.name.is_none() {
+        return Err(error);
+    }
+    tracing::error!(kind = K::KIND, object = %Key::named(&metadata), %error, "an object cannot be read and is passed over");
+    Ok(Err(metadata))
+}
+
 /// A new list on its way into the cache.
 struct Fresh<'a, K> {
     cache: &'a Cache<K>,
@@ -248,8 +268,13 @@ struct Fresh<'a, K> {
 
 impl<K: Kind> Listing for Fresh<'_, K> {
     fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
-        let object = K::from_json(object)?;
-        self.objects.insert(Key::of(&object), Arc::new(object));
+        match read::<K>(object)? {
+            Ok(object) => drop(self.objects.insert(Key::of(&object), Arc::new(object))),
+            Err(metadata) => {
+                let key = Key::named(&metadata);
+                self.objects.extend(self.cache.get(&key).map(|held| (key, held)));
+            }
+        }
         Ok(())
     }
 
@@ -293,7 +318,43 @@ impl<K> Index<K> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
+
+    #[test]
+    fn an_object_that_cannot_be_read_hides_no_other() {
+        let cache = Cache::<ConfigMap>::default();
+        let object = |name: &str, version: u64, data: &str| {
+            format!(r#"{{"metadata":{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}},"data":{data}}}"#)
+        };
+        let shown = || {
+            let one = |map: &Arc<ConfigMap>| {
+                format!("{} {}", Key::of(&**map).name, map.metadata.resource_version.as_deref().unwrap_or_default())
+            };
+            (cache.list().iter().map(one).collect::<Vec<_>>().join(", "), cache.revision())
+        };
+        let mut list = Sink::list(&cache);
+        for (name, data) in [("a", "{}"), ("b", "7"), ("c", "{}")] {
+            list.add(&object(name, 3, data)).expect("objects");
+        }
+        list.finish(3);
+        assert_eq!(shown(), ("a 3, c 3".to_owned(), 3));
+        assert_eq!(cache.apply(&object("a", 4, "7")).expect("an object"), 4);
+        assert_eq!(shown(), ("a 3, c 3".to_owned(), 4), "what is known of it stays");
+        let mut list = Sink::list(&cache);
+        list.add(&object("a", 4, "7")).expect("an object");
+        list.finish(5);
+        assert_eq!(shown(), ("a 3".to_owned(), 5));
+        assert_eq!(cache.apply(&object("a", 6, "{}")).expect("an object"), 6);
+        assert_eq!(shown(), ("a 6".to_owned(), 6));
+        cache.delete(&object("a", 7, "7")).expect("an object");
+        assert_eq!(shown(), (String::new(), 7));
+        for none in ["7", "{}", r#"{"metadata":{}}"#, r#"{"metadata":{"name":7}}"#, "{"] {
+            let read = read::<ConfigMap>(none);
+            assert!(!matches!(read, Ok(Err(_))), "{none} is none: {read:?}");
+        }
+    }
 
     #[test]
     fn what_is_listened_stands_still_while_nothing_is_heard() {

@@ -122,7 +122,7 @@ impl Conversation {
         let state = Arc::new(state);
         let mut background = tokio::task::JoinSet::new();
         let webhooks = Arc::new(Webhooks::new(&state.objects, state.aggregator.routing));
-        custom::start(&state, webhooks, features, &mut background).await.unwrap();
+        custom::start(&state, webhooks, Features::default(), &mut background).await.unwrap();
         let router = Router { specials, background, ..Router::new(state, Arc::new(Nobody)) };
         Conversation { server: Server::new(router) }
     }

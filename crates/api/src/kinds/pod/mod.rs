@@ -201,7 +201,7 @@ fn take_over(held: &mut Map, wanted: &Value, fields: &[&'static str]) {
     for field in fields {
         match wanted.get(*field).cloned() {
             Some(value) => _ = held.insert(*field, value),
-            None => _ = held.remove(*field),
+            None => _ = held.remove(field),
         }
     }
 }
