@@ -83,6 +83,8 @@ all_traces() {
 started() {
     local log=$1
     shift
+    # Nobody may read what an earlier one said.
+    : >"$log"
     "$@" >"$log" 2>&1 &
     LAST=$!
     STARTED+=("$LAST")
