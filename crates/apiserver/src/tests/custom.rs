@@ -185,7 +185,9 @@ async fn objects_are_changed_like_those_of_other_kinds() {
     assert_eq!((status.at("/status/mood"), status.at("/spec/age")), (json!("good"), json!(4)));
     let owned = status.at("/metadata/managedFields");
     let by_status = owned.as_array().unwrap().iter().find(|entry| entry["subresource"] == "status").unwrap();
-    assert_eq!(by_status["fieldsV1"], json!({"f:status": {".": {}, "f:mood": {}, "f:replicas": {}}}));
+    // As upstream: the label does not come to be, and is owned.
+    let expected = json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:status": {".": {}, "f:mood": {}, "f:replicas": {}}});
+    assert_eq!((&by_status["fieldsV1"], status.at("/metadata/labels")), (&expected, json!(null)));
     assert_eq!(status.at("/metadata/generation"), 2);
     let scaled = c.say(&format!("PATCH {DOGS}/rex/scale\n{MERGE}"), r#"{"spec":{"replicas":5}}"#).await;
     assert_eq!((scaled.at("/spec/replicas"), scaled.at("/status/replicas")), (json!(5), json!(2)));

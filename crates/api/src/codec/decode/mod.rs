@@ -22,6 +22,7 @@ mod converter;
 mod repeated;
 mod scalar;
 mod visit;
+mod yaml;
 
 pub use changed::{normalise_changed, normalise_changed_in};
 pub use scalar::time;
@@ -588,43 +589,6 @@ mod tests {
         assert_eq!((&value.value["spec"]["replicas"], value.warnings.len()), (&json!(4), 1));
         assert!(yaml(twice, Validation::Strict).is_err());
         assert!(yaml("spec: [", Validation::Warn).is_err());
-    }
-
-    #[test]
-    fn of_yaml_the_first_document_is_read() {
-        let check = |text: &str, expected: Value| {
-            let (value, _) = raw(text.as_bytes(), Format::Yaml).unwrap_or_else(|why| panic!("{text}: {why:?}"));
-            assert_eq!(value, expected, "{text}");
-        };
-        for before in ["", "---\n", "# c\n\n---\n", "%YAML 1.1\n---\n", "\u{feff}", "--- # c\r\n"] {
-            for after in ["", "---\n", "\n---\n# c\n", "...\n", "--- \nb: 2\n", "---\r\nb: [\n", "...\nb: 2", "---"] {
-                check(&format!("{before}a: 1\n{after}"), json!({"a": 1}));
-            }
-        }
-        check("---\n---\na: 1\n", Value::Null);
-        check("a: |\n  ---\n  b\nc: ---d\n", json!({"a": "---\nb\n", "c": "---d"}));
-        check("---x: 1\n", json!({"---x": 1}));
-        check("--- {a: 1}\n---\n", json!({"a": 1}));
-    }
-
-    #[test]
-    fn numbers_in_yaml_are_those_of_version_1_1() {
-        for (text, expected) in [
-            ("0400", json!(256)),
-            ("0755", json!(493)),
-            ("-010", json!(-8)),
-            ("+010", json!(8)),
-            ("0o17", json!(15)),
-            ("00", json!(0)),
-            ("0", json!(0)),
-            ("09", json!(9.0)),
-            ("0.5", json!(0.5)),
-            ("0x1F", json!(31)),
-            ("\"0400\"", json!("0400")),
-            ("0400a", json!("0400a")),
-        ] {
-            assert_eq!(raw(text.as_bytes(), Format::Yaml).map(|(value, _)| value), Ok(expected), "{text}");
-        }
     }
 
     /// A value that consists of lists or objects inside one another.

@@ -6,8 +6,8 @@ use json::{Map, Number, Value};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::DuplicateKeyPolicy;
 
-use super::{Words, converter, fill, is_zero, repeated, scalar, zero};
-use crate::codec::bounds::{self, DEPTH_MAX, OBJECT_WEIGHT, TOO_DEEP, WEIGHT_MAX, YAML_DEPTH_MAX};
+use super::{Words, converter, fill, is_zero, repeated, scalar, yaml, zero};
+use crate::codec::bounds::{self, DEPTH_MAX, OBJECT_WEIGHT, TOO_DEEP, WEIGHT_MAX};
 use crate::codec::problem::Problem;
 use crate::schema::{Object, Type, Zero};
 use crate::validation::field::{FieldError, Path};
@@ -58,7 +58,7 @@ impl Context {
 
     fn repeated_in_yaml(&mut self, bytes: &[u8]) {
         if self.collect {
-            self.strict.extend(repeated::keys(bytes, yaml(DuplicateKeyPolicy::LastWins)));
+            self.strict.extend(repeated::keys(bytes, yaml::options(DuplicateKeyPolicy::LastWins)));
         }
     }
 }
@@ -204,7 +204,7 @@ pub fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
 
 /// YAML is read whole first: its anchors and merges are resolved by the library.
 pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Problem> {
-    let bytes = first_document(bytes);
+    let bytes = yaml::first_document(bytes);
     if bytes.trim_ascii_start().first() == Some(&b'{') {
         match from_json(ty, bytes, context) {
             Err(Problem::Syntax(_) | Problem::Type(_)) => {}
@@ -214,16 +214,16 @@ pub fn from_yaml(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value
         }
     }
     context.strict.clear();
-    let value = match serde_saphyr::from_slice_with_options::<Value>(bytes, yaml(DuplicateKeyPolicy::Error)) {
+    let value = match serde_saphyr::from_slice_with_options::<Value>(bytes, yaml::options(DuplicateKeyPolicy::Error)) {
         Ok(value) => value,
         Err(error) => {
             // A document that can be read when the last of two equal keys wins was wrong in its duplicates only.
-            match serde_saphyr::from_slice_with_options(bytes, yaml(DuplicateKeyPolicy::LastWins)) {
+            match serde_saphyr::from_slice_with_options(bytes, yaml::options(DuplicateKeyPolicy::LastWins)) {
                 Ok(value) => {
                     context.repeated_in_yaml(bytes);
                     value
                 }
-                Err(_) => return Err(Problem::Syntax(broken(&error))),
+                Err(_) => return Err(Problem::Syntax(yaml::broken(&error))),
             }
         }
     };
@@ -246,46 +246,6 @@ fn walk<'t, E: fmt::Display>(
         (Err(_), Some(problem)) => Err(problem),
         (Err(error), None) => Err(Problem::Syntax(error.to_string())),
     }
-}
-
-/// Of several documents the first one, as Go's library reads no further: many files end with a line `---`. At the beginning of a
-/// line its three dashes end a document wherever they stand.
-fn first_document(bytes: &[u8]) -> &[u8] {
-    let marks = |line: &[u8], mark: &[u8]| {
-        line.strip_prefix(mark).is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
-    };
-    let (mut begun, mut at) = (false, 0);
-    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-        if begun && (marks(line, b"---") || marks(line, b"...")) {
-            return &bytes[..at];
-        }
-        // Comments and directives are before the document, even before the dashes with which it begins.
-        let text = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii();
-        begun |= !(text.is_empty() || text.starts_with(b"#") || line.starts_with(b"%"));
-        at += line.len();
-    }
-    bytes
-}
-
-/// As Go's library tells of a document that cannot be read: with the line, and no piece of the document.
-fn broken(error: &serde_saphyr::Error) -> String {
-    let text = error.without_snippet().to_string();
-    if text.starts_with("budget breached") {
-        // Anchors are the way to that many values in a body.
-        return "yaml: document contains excessive aliasing".to_owned();
-    }
-    if text.starts_with("recursion limit exceeded") {
-        return format!("yaml: exceeded max depth of {YAML_DEPTH_MAX}");
-    }
-    let Some(place) = error.location() else { return format!("yaml: {text}") };
-    let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
-    format!("yaml: line {}: {text}", place.line())
-}
-
-/// The library's own limits hold for the number of values, with those that anchors stand for. As in YAML 1.1, `0644` is octal.
-fn yaml(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
-    let budget = serde_saphyr::budget! { max_depth: YAML_DEPTH_MAX };
-    serde_saphyr::options! { duplicate_keys: duplicate_keys, budget: budget, legacy_octal_numbers: true }
 }
 
 /// Reads one value of a type. `None` is a null that stands for nothing.

@@ -480,7 +480,10 @@ mod tests {
     fn a_resize_is_of_the_containers_that_are_there() {
         let pod = |names: &str, inits: &str| {
             let list = |names: &str| {
-                names.split_whitespace().map(|name| json!({"name": name, "image": "x"})).collect::<Vec<_>>()
+                names
+                    .split_whitespace()
+                    .map(|name| json!({"name": name, "image": "x", "resources": {}}))
+                    .collect::<Vec<_>>()
             };
             json::from_value::<Pod>(json!({"spec": {"containers": list(names), "initContainers": list(inits)}}))
                 .unwrap()
