@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Sixteen megabytes through every stream, over WebSocket and over SPDY: what arrives is what was sent, and ends say so.
 . "$(dirname "$0")/cluster.sh"
-"$SKIFF" "${UP[@]}" >/dev/null
+# Logs of more than ten megabytes are put aside now and then, and `kubectl logs` shows the last file.
+printf 'apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncontainerLogMaxSize: 100Mi\n' >"$WORK/kubelet.yaml"
+"$SKIFF" "${UP[@]}" --kubelet-config "$WORK/kubelet.yaml" >/dev/null
 SIZE=$((16 * 1024 * 1024))
 head -c $SIZE /dev/urandom >"$WORK/data"
 SUM=$(md5sum <"$WORK/data" | cut -d' ' -f1)

@@ -23,7 +23,7 @@ pub struct Table {
     family: Family,
     rules: BTreeMap<Key, ServiceRules>,
     owners: HashMap<Item, BTreeSet<Key>>,
-    /// Who claims an address, the one that has it in front.
+    /// The claimants of an address, the one that has it in front.
     claims: HashMap<String, BTreeSet<Claimant>>,
     /// The values that touched items had.
     before: BTreeMap<Item, Option<String>>,

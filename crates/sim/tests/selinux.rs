@@ -55,7 +55,7 @@ async fn told(cluster: &Cluster) -> Vec<String> {
     told
 }
 
-/// The rows of conflicts on the page of metrics, once there are so many.
+/// The rows of conflicts on the page of metrics, once there are as many.
 async fn conflicts(count: usize) -> Vec<String> {
     let begun = Instant::now();
     loop {

@@ -193,7 +193,10 @@ fn what_acts_on_a_feature_asks_for_it() {
     let unasked = |name: &&str| {
         let word = format!("Feature::{name}");
         let elsewhere = |s: &&Source| !s.path.starts_with("crates/api/src/features/") && !is_test(&s.path);
-        !name.starts_with("All") && !sources.iter().filter(elsewhere).any(|s| product(&s.text).contains(&word))
+        // Tests may also be named before the product's code goes on.
+        let asked =
+            |s: &Source| s.text.split("#[cfg(test)]\nmod tests {").next().is_some_and(|text| text.contains(&word));
+        !name.starts_with("All") && !sources.iter().filter(elsewhere).any(asked)
     };
     assert_eq!(names.filter(unasked).collect::<Vec<_>>(), [""; 0]);
 }

@@ -144,7 +144,7 @@ impl Csi {
         if all.is_empty() {
             return Ok(());
         }
-        // What is mounted where there is no record was not asked for by this kubelet: it goes with the Pod's folder.
+        // A mount without a record was not asked for by this kubelet: it goes with the Pod's folder.
         let each = all.into_iter().filter_map(|(folder, record)| Some(self.unpublish(pod, folder, record?)));
         let outcomes = futures::future::join_all(each).await;
         self.unpublished.notify_one();

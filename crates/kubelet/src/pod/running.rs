@@ -161,7 +161,7 @@ pub enum Asked {
     Container,
 }
 
-/// What there is of a Pod is not known.
+/// The parts of a Pod that there are cannot be known.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Unseen {

@@ -117,7 +117,7 @@ async fn units(programs: &Programs) -> String {
     String::from_utf8_lossy(&units).into_owned()
 }
 
-/// What the journal's program says, with its complaints at the end; false when nobody reads any more.
+/// The words of the journal's program, with its complaints at the end; false when nobody reads any more.
 async fn journal(programs: &Programs, arguments: &[String], to: &Pieces) -> bool {
     let child = command(programs).map(|mut command| command.args(arguments).spawn());
     let Some(Ok(mut child)) = child else {

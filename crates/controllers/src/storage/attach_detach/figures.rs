@@ -284,7 +284,7 @@ mod tests {
         Arc::new(json::from_value(attachment).unwrap())
     }
 
-    /// What is counted of a driver's volume that is seen like this, one after another, ten seconds apart. `-` is no attachment.
+    /// The counts for a driver's volume that is seen like this, one after another, ten seconds apart. `-` is no attachment.
     fn counts(driver: &str, seen: &[&str], node: Option<&Node>, unused: u64) -> Vec<String> {
         let under_way = UnderWay::default();
         let mut now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
