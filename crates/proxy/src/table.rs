@@ -280,7 +280,7 @@ mod tests {
         vec![(Item::Element(Map::ServiceIps, key("")), "goto pick-1"), (Item::Element(Map::Endpoints, key(" . 0")), to)]
     }
 
-    /// Who has the address according to all that the kernel was told.
+    /// The kernel has this for the address, according to all that it was told.
     fn told(table: &mut Table, kernel: &mut BTreeMap<Item, String>, expected: &[&str]) {
         for Change { item, before, now } in table.changed() {
             assert_eq!(kernel.get(&item), before.as_ref(), "{item:?}");
