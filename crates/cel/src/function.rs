@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use crate::budget::{Budget, LARGEST};
 use crate::cost_rule::{Estimate, rules};
 use crate::error::EvaluationError;
+use crate::go_pattern::compile_pattern;
 use crate::typing::Type;
 use crate::value::Value;
 
@@ -17,26 +18,14 @@ pub struct Call<'r> {
     pub(crate) pattern: Option<&'r Regex>,
 }
 
-/// A pattern's program is no larger than this, and compiling one costs work beyond what upstream counts.
-const LARGEST_PATTERN: usize = 1 << 20;
-
-/// The regular expression of a text: linear in time, as RE2 is.
-pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
-    let mut builder = RegexBuilder::new(text);
-    builder.size_limit(LARGEST_PATTERN).dfa_size_limit(LARGEST_PATTERN).nest_limit(200);
-    builder.build().map_err(|e| match e {
-        regex::Error::Syntax(_) => format!("error parsing regexp: `{text}`"),
-        other => format!("error parsing regexp: {other}"),
-    })
-}
-
 impl Call<'_> {
     pub(crate) fn with_pattern<T>(&mut self, text: &str, use_it: impl Fn(&Regex) -> T) -> Result<T, EvaluationError> {
         if let Some(constant) = self.pattern {
             return Ok(use_it(constant));
         }
+        // Compiling costs work beyond what upstream counts.
         self.budget.work(20_000 + 100 * text.len() as u64)?;
-        pattern(text).map(|p| use_it(&p)).map_err(EvaluationError::new)
+        compile_pattern(text).map(|p| use_it(&p)).map_err(EvaluationError::new)
     }
 
     /// Asks before something of this size is made.

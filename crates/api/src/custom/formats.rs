@@ -36,7 +36,7 @@ const FORMATS: &[(&str, Check)] = &[
     ("password", |_| true),
     ("rgbcolor", |s| RGB.is_match(s)),
     ("ssn", |s| SSN.is_match(s)),
-    ("uri", is_uri),
+    ("uri", |s| cel::check_uri(s).is_ok()),
     ("uuid", |s| is_uuid(s, None)),
     ("uuid3", |s| is_uuid(s, Some('3'))),
     ("uuid4", |s| is_uuid(s, Some('4'))),
@@ -149,21 +149,6 @@ fn is_email(text: &str) -> bool {
     let dotted = |s: &str| s.split('.').all(|part| !part.is_empty() && part.chars().all(atom));
     let quoted = local.len() > 2 && local.starts_with('"') && local.ends_with('"');
     (dotted(local) || quoted) && dotted(domain)
-}
-
-/// A request URI: absolute, or a path from the root.
-fn is_uri(text: &str) -> bool {
-    if text.is_empty() || text.bytes().any(|b| b.is_ascii_control() || b == b' ') {
-        return false;
-    }
-    if text.starts_with('/') {
-        return true;
-    }
-    let scheme = |s: &str| {
-        s.starts_with(|c: char| c.is_ascii_alphabetic())
-            && s.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
-    };
-    text.split_once(':').is_some_and(|(before, after)| scheme(before) && !after.is_empty())
 }
 
 fn is_date(text: &str) -> bool {
@@ -307,7 +292,11 @@ mod tests {
         check("mac", &["01:02:03:04:05:06", "0102.0304.0506"], &["01:02:03:04:05", "0g:02:03:04:05:06"]);
         check("rgbcolor", &["rgb(255,255,0)"], &["rgb(256,0,0)", "0,0,0"]);
         check("ssn", &["111-11-1111", "111111111"], &["111-11-111"]);
-        check("uri", &["http://a/b", "/a", "urn:a:b"], &["a", "", "http://a b"]);
+        check(
+            "uri",
+            &["http://a/b", "/a", "urn:a:b", "*", "/a b", "//h/p"],
+            &["a", "", "http://a b", "http://#%blah$#@", "/p#%zz", "http://a%41/", "http://a:80#x"],
+        );
         check("uuid", &["123e4567-e89b-12d3-a456-426614174000", "123E4567E89B12D3A456426614174000"], &["123e4567"]);
         check("uuid4", &["123e4567-e89b-42d3-a456-426614174000"], &["123e4567-e89b-12d3-a456-426614174000"]);
         assert!(fits("int32", "anything") && !is_known("int32"));

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use super::{Checked, Checker, Resolved};
 use crate::budget::Budget;
-use crate::function::{Call, pattern};
+use crate::function::Call;
+use crate::go_pattern::compile_pattern;
 use crate::node::{CallNode, Node};
 use crate::syntax::ast::Expr;
 use crate::typing::Type;
@@ -159,7 +160,7 @@ impl Checker<'_> {
             return None;
         }
         let text = nodes.get(1)?.constant()?.as_str()?;
-        match pattern(text) {
+        match compile_pattern(text) {
             Ok(pattern) => Some(pattern),
             Err(_) => {
                 self.complain(at, "invalid matches argument".to_owned());

@@ -1,10 +1,11 @@
 //! From one type to another. A value that does not fit is an error, never a different value.
 
 use super::cost;
-use super::time::{self, instant, nanos};
+use super::time::{self, instant, nanos, unreadable};
 use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
 use crate::function::{Call, Library, function};
+use crate::go_number::parse_float;
 use crate::value::Value;
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
@@ -69,7 +70,7 @@ fn to_bool<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     match given[0].as_str() {
         Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Value::Bool(true)),
         Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Value::Bool(false)),
-        Some(text) => Err(EvaluationError::new(format!("strconv.ParseBool: parsing \"{text}\": invalid syntax"))),
+        Some(_) => Err(unreadable("bool")),
         None => Err(wrong()),
     }
 }
@@ -83,9 +84,7 @@ fn to_double<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     Ok(Value::Double(match &given[0] {
         Value::Int(i) => *i as f64,
         Value::Uint(u) => *u as f64,
-        Value::String(text) => text.parse().map_err(|_| {
-            EvaluationError::new(format!("strconv.ParseFloat: parsing \"{}\": invalid syntax", &**text))
-        })?,
+        Value::String(text) => parse_float(text).ok_or_else(|| unreadable("double"))?,
         _ => return Err(wrong()),
     }))
 }
@@ -97,9 +96,7 @@ fn to_int<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
         Value::Uint(u) => i64::try_from(*u).map_err(|_| out_of_range("integer"))?,
         Value::Double(d) if *d > i64::MIN as f64 && *d < i64::MAX as f64 => *d as i64,
         Value::Double(_) => return Err(out_of_range("integer")),
-        Value::String(text) => decimal(text).and_then(|t| t.parse().ok()).ok_or_else(|| {
-            EvaluationError::new(format!("strconv.ParseInt: parsing \"{}\": invalid syntax", &**text))
-        })?,
+        Value::String(text) => decimal(text).and_then(|t| t.parse().ok()).ok_or_else(|| unreadable("int"))?,
         Value::Timestamp(at) => nanos(*at).div_euclid(time::SECOND.into()) as i64,
         Value::Duration(nanos) => *nanos,
         _ => return Err(wrong()),
@@ -120,9 +117,8 @@ fn to_uint<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
         Value::Double(d) if *d >= 0.0 && *d < u64::MAX as f64 => *d as u64,
         Value::Double(_) => return Err(overflow()),
         Value::String(text) => {
-            decimal(text).filter(|t| !t.starts_with(['+', '-'])).and_then(|t| t.parse().ok()).ok_or_else(|| {
-                EvaluationError::new(format!("strconv.ParseUint: parsing \"{}\": invalid syntax", &**text))
-            })?
+            let digits = decimal(text).filter(|t| !t.starts_with(['+', '-']));
+            digits.and_then(|t| t.parse().ok()).ok_or_else(|| unreadable("uint"))?
         }
         _ => return Err(wrong()),
     }))

@@ -13,7 +13,7 @@ mod sets;
 mod strings;
 mod text;
 mod time;
-pub mod url;
+mod url;
 
 use crate::function::Library;
 

@@ -57,21 +57,76 @@ pub(super) fn instant(nanos: i128) -> Option<Timestamp> {
     Timestamp::from_nanosecond(nanos).ok()
 }
 
-/// Reads RFC 3339 and nothing looser.
+/// Reads RFC 3339 as Go does: an hour may have one digit, a fraction may begin with `,` and is cut to nanoseconds.
+/// Upstream counterpart: time.Parse.
 pub(super) fn parse_timestamp(text: &str) -> Result<Timestamp, EvaluationError> {
-    let wrong = || EvaluationError::new(format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\""));
-    let bytes = text.as_bytes();
-    let shape = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
-    if bytes.len() < 20 || shape.iter().any(|(at, mark)| bytes[*at] != *mark) {
-        return Err(wrong());
+    let at = written(text).ok_or_else(|| unreadable("google.protobuf.Timestamp"))?;
+    instant(at).ok_or_else(|| EvaluationError::new("timestamp overflow"))
+}
+
+/// A text that does not mean a value of the type.
+pub(super) fn unreadable(kind: &str) -> EvaluationError {
+    EvaluationError::new(format!("type conversion error from 'string' to '{kind}'"))
+}
+
+/// The nanoseconds since 1970 that a text means. Its year has four digits.
+fn written(text: &str) -> Option<i128> {
+    let mut rest = text;
+    let year = digits(&mut rest, 4)?;
+    let month = digits(after(&mut rest, "-")?, 2)?;
+    let day = digits(after(&mut rest, "-")?, 2)?;
+    after(&mut rest, "T")?;
+    let short = rest.as_bytes().get(1) == Some(&b':');
+    let hour = digits(&mut rest, if short { 1 } else { 2 })?;
+    let minute = digits(after(&mut rest, ":")?, 2)?;
+    let second = digits(after(&mut rest, ":")?, 2)?;
+    let nanos = fraction(&mut rest)?;
+    let offset = offset(rest)?;
+    let small = |number: i64| i8::try_from(number).ok();
+    let (month, day, hour) = (small(month)?, small(day)?, small(hour)?);
+    let (minute, second) = (small(minute)?, small(second)?);
+    let date = jiff::civil::Date::new(i16::try_from(year).ok()?, month, day).ok()?;
+    let local = date.to_datetime(jiff::civil::Time::new(hour, minute, second, nanos).ok()?);
+    let since = local.duration_since(jiff::civil::date(1970, 1, 1).to_datetime(jiff::civil::Time::midnight()));
+    Some(since.as_nanos() - i128::from(offset) * i128::from(SECOND))
+}
+
+fn after<'r, 't>(rest: &'r mut &'t str, mark: &str) -> Option<&'r mut &'t str> {
+    *rest = rest.strip_prefix(mark)?;
+    Some(rest)
+}
+
+/// A number of exactly `count` digits.
+fn digits(rest: &mut &str, count: usize) -> Option<i64> {
+    let (number, tail) = rest.split_at_checked(count)?;
+    *rest = tail;
+    if number.bytes().all(|b| b.is_ascii_digit()) { number.parse().ok() } else { None }
+}
+
+/// The nanoseconds of a fraction, if one comes next.
+fn fraction(rest: &mut &str) -> Option<i32> {
+    let Some(tail) = rest.strip_prefix(['.', ',']).filter(|tail| tail.starts_with(|c: char| c.is_ascii_digit())) else {
+        return Some(0);
+    };
+    let count = tail.bytes().take_while(u8::is_ascii_digit).count();
+    *rest = &tail[count..];
+    format!("{:0<9}", &tail[..count.min(9)]).parse().ok()
+}
+
+/// The seconds of `Z` or `+01:00`. Go takes one hour and one minute more than a day and an hour have.
+fn offset(zone: &str) -> Option<i64> {
+    if zone == "Z" {
+        return Some(0);
     }
-    let zone = text.get(19..).ok_or_else(wrong)?.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
-    let offset = zone.strip_prefix(['+', '-']).is_some_and(|z| z.len() == 5 && z.as_bytes()[2] == b':');
-    if zone != "Z" && !offset {
-        return Err(wrong());
-    }
-    let at: Timestamp = text.parse().map_err(|_| wrong())?;
-    instant(nanos(at)).ok_or_else(wrong)
+    let sign = match zone.as_bytes().first()? {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let mut rest = &zone[1..];
+    let hours = digits(&mut rest, 2)?;
+    let minutes = digits(after(&mut rest, ":")?, 2)?;
+    (rest.is_empty() && hours <= 24 && minutes <= 60).then_some(sign * (hours * 60 + minutes) * 60)
 }
 
 const UNITS: [(&str, i64); 8] = [
@@ -87,7 +142,7 @@ const UNITS: [(&str, i64); 8] = [
 
 /// Reads Go's form: `1h30m`, `-1.5s`, `0`.
 pub(super) fn parse_duration(text: &str) -> Result<i64, EvaluationError> {
-    let wrong = || EvaluationError::new(format!("time: invalid duration {text:?}"));
+    let wrong = || unreadable("google.protobuf.Duration");
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),

@@ -135,24 +135,3 @@ fn formatted_texts() {
     check("'%a'.format(['a'])", "error: could not parse formatting clause: unrecognized formatting clause \"a\"");
     check("'%'.format(['a'])", "error: unexpected end of string");
 }
-
-#[test]
-fn urls() {
-    check("url('https://user:p@Example.com:8080/a%20b?x=1&x=2&y=%26#part').getScheme()", "\"https\"");
-    check("url('https://user:p@Example.com:8080/a').getHost()", "\"Example.com:8080\"");
-    check("url('https://example.com:8080/a').getHostname()", "\"example.com\"");
-    check("url('https://[::1]:80/').getHostname()", "\"::1\"");
-    check("url('https://[::1]:80/').getPort()", "\"80\"");
-    check("url('https://example.com/').getPort()", "\"\"");
-    check("url('https://example.com/path with spaces/').getEscapedPath()", "\"/path%20with%20spaces/\"");
-    check("url('https://example.com/a%20b').getEscapedPath()", "\"/a%20b\"");
-    check("url('/absolute?k1=a&k2=b&k1=c%26').getQuery()", "{\"k1\": [\"a\", \"c&\"], \"k2\": [\"b\"]}");
-    check("url('https://example.com:80/') == url('https://example.com:80/')", "true");
-    check("isURL('https://a:80/') && isURL('/absolute/path') && isURL('mailto:a@b')", "true");
-    check(
-        "isURL('../relative') || isURL('https://a:8x/') || isURL(':80') || isURL('https://a b/') || isURL('')",
-        "false",
-    );
-    let wrong = "error: URL parse error during conversion from string: parse \"../a\": invalid URI for request";
-    check("url('../a')", wrong);
-}

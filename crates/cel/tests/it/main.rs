@@ -6,7 +6,11 @@ mod language;
 mod library;
 mod limits;
 mod messages;
+mod numbers;
 mod objects;
+mod patterns;
+mod times;
+mod urls;
 
 use cel::{Budget, Environment, Type, Value, Variables};
 use json::{Value as Json, json};

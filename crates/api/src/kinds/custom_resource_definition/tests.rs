@@ -232,7 +232,7 @@ fn schemas_are_structural() {
     of_field(
         json!({"type": "string", "pattern": "("}),
         &["S.properties[f].pattern: Invalid value: \"(\": must be a valid \
-        regular expression, but isn't: error parsing regexp: unclosed group"],
+        regular expression, but isn't: error parsing regexp: missing closing ): `(`"],
     );
     of_schema(
         json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),
