@@ -94,6 +94,26 @@ until_true 20 has second k get pod "fixed-$node" -o jsonpath='{.spec.containers[
 rm "$DATA/manifests/fixed.yaml"
 until_true 20 refused "not found" k get pod "fixed-$node"
 
+step "a static Pod's successor waits for it, and its mirror shows it until it has ended"
+slow() { printf 'apiVersion: v1\nkind: Pod\nmetadata: {name: slow}\nspec: {terminationGracePeriodSeconds: 6, containers: [{name: %s, image: "%s", command: [sleep, "1000"]}]}\n' "$1" $IMAGE >"$DATA/manifests/slow.yaml"; }
+shown() { k get pod "slow-$node" -o jsonpath='{.spec.containers[0].name} {.status.phase}'; }
+slow first
+until_true 20 says "first Running" shown
+slow second
+sleep 3
+says "first Running" shown
+until_true 20 says "second Running" shown
+rm "$DATA/manifests/slow.yaml"
+sleep 3
+says "second Running" shown
+until_true 20 refused "not found" k get pod "slow-$node"
+
+step "nobody makes the node seem to be a machine of another kind"
+kind() { k get node "$node" -o 'jsonpath={.metadata.labels.kubernetes\.io/os} {.metadata.labels.kubernetes\.io/arch}'; }
+before=$(kind)
+k label node "$node" --overwrite kubernetes.io/os=dummyOS kubernetes.io/arch=dummyArch >/dev/null
+until_true 30 says "$before" kind
+
 step "others make room for a critical Pod"
 pod filler "nodeName: $node," ", resources: {requests: {cpu: \"$(nproc)\"}}"
 k wait --for=condition=Ready pod/filler --timeout=20s >/dev/null

@@ -2,25 +2,28 @@
 //! is done once every source has spoken after a start, and for each Pod when it has ended.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
     sync::Arc,
     time::Duration,
 };
 
 use files::Dir;
-use k8s_cri::v1::PodSandboxFilter;
+use k8s_cri::v1::{PodSandbox, PodSandboxFilter};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use crate::{
     engine::log_folders::{self, names},
     kubelet::Kubelet,
     pod::desired::{DesiredPod, POD_NAME, POD_NAMESPACE, POD_UID},
+    sources::Source,
     volumes,
 };
 
 /// The first and the longest pause before another try.
 const RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// The pause before an engine that does not answer is asked again.
+const ENGINE_RETRY: Duration = Duration::from_secs(1);
 
 /// Takes away what an older kubelet let others do with the folders of the Pods that are here.
 pub fn narrow(config: &crate::config::Config) {
@@ -48,20 +51,46 @@ pub fn left_behind(kubelet: &Kubelet) -> BTreeSet<String> {
     traces(kubelet).filter(|uid| !kubelet.pods.has(uid)).collect()
 }
 
+/// The Pod of a sandbox, as something that is to end; none if it has a worker.
+fn ending(kubelet: &Kubelet, sandbox: PodSandbox) -> Option<DesiredPod> {
+    let label = |name: &str| sandbox.labels.get(name).cloned();
+    let uid = label(POD_UID).filter(|uid| !kubelet.pods.has(uid))?;
+    let mut pod = Pod { spec: Some(PodSpec::default()), ..Default::default() };
+    (pod.metadata.name, pod.metadata.namespace) = (Some(label(POD_NAME)?), Some(label(POD_NAMESPACE)?));
+    pod.metadata.uid = Some(uid);
+    let mut desired = DesiredPod::new(Arc::new(pod), true);
+    desired.removed = true;
+    Some(desired)
+}
+
 /// The Pods that have a sandbox and no worker, as something that is to end.
 pub async fn still_running(kubelet: &Kubelet) -> Vec<DesiredPod> {
     let sandboxes = kubelet.config.runtime.sandboxes(None).await.unwrap_or_default();
-    let pod = |sandbox: k8s_cri::v1::PodSandbox| {
-        let label = |name: &str| sandbox.labels.get(name).cloned();
-        let uid = label(POD_UID).filter(|uid| !kubelet.pods.has(uid))?;
-        let mut pod = Pod { spec: Some(PodSpec::default()), ..Default::default() };
-        (pod.metadata.name, pod.metadata.namespace) = (Some(label(POD_NAME)?), Some(label(POD_NAMESPACE)?));
-        pod.metadata.uid = Some(uid);
-        let mut desired = DesiredPod::new(Arc::new(pod), true);
-        desired.removed = true;
-        Some(desired)
+    sandboxes.into_iter().filter_map(|sandbox| ending(kubelet, sandbox)).collect()
+}
+
+/// The Pods that an earlier kubelet has begun from older manifests of these static Pods (by full name), as something that is to
+/// end. An engine that does not answer is waited for: without it nothing could begin, either.
+pub async fn predecessors(kubelet: &Kubelet, statics: &BTreeMap<String, Arc<Pod>>) -> Vec<DesiredPod> {
+    if statics.is_empty() {
+        return Vec::new();
+    }
+    let sandboxes = loop {
+        match kubelet.config.runtime.sandboxes(None).await {
+            Ok(sandboxes) => break sandboxes,
+            Err(error) => tracing::warn!(%error, "static Pods wait for the engine"),
+        }
+        clock::sleep(ENGINE_RETRY).await;
     };
-    sandboxes.into_iter().filter_map(pod).collect()
+    let of_manifests = sandboxes.into_iter().filter(|sandbox| {
+        let source = sandbox.annotations.get(api::rules::pod::SOURCE_ANNOTATION);
+        source.is_some_and(|source| [Source::Files.word(), Source::Web.word()].contains(&source.as_str()))
+    });
+    let precedes = |pod: &DesiredPod| {
+        let now = statics.get(&pod.full_name()).and_then(|now| now.metadata.uid.as_deref());
+        now.is_some_and(|uid| uid != pod.uid())
+    };
+    of_manifests.filter_map(|sandbox| ending(kubelet, sandbox)).filter(precedes).collect()
 }
 
 /// Removes the sandboxes of a Pod with what is in them.

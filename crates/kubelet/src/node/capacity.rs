@@ -19,16 +19,19 @@ pub fn arch() -> &'static str {
     api::rules::platform::architecture(std::env::consts::ARCH)
 }
 
+/// The labels by which Pods are kept to machines that can run them.
+pub fn platform() -> [(&'static str, &'static str); 2] {
+    [("kubernetes.io/os", "linux"), ("kubernetes.io/arch", arch())]
+}
+
 /// The labels that this node gives itself.
 pub fn labels(config: &Config) -> BTreeMap<String, String> {
     let own = [
         ("kubernetes.io/hostname", config.node_name.as_str()),
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", arch()),
         ("beta.kubernetes.io/os", "linux"),
         ("beta.kubernetes.io/arch", arch()),
     ];
-    let own = own.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let own = own.into_iter().chain(platform()).map(|(k, v)| (k.to_owned(), v.to_owned()));
     own.chain(config.node_labels.clone()).collect()
 }
 

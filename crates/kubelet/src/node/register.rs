@@ -266,6 +266,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
         }
         if let Some(node) = kubelet.node.get(&Key::new("", &kubelet.config.node_name)) {
             note_scheduling(&kubelet, &node, &mut kept_away);
+            put_back_labels(&api, &node).await;
         }
         // Until the node is ready for the first time, someone is waiting for it.
         let ready = reported.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
@@ -289,6 +290,26 @@ fn note_scheduling(kubelet: &Kubelet, node: &Node, held: &mut Option<bool>) {
     if held.replace(unschedulable).is_some_and(|held| held != unschedulable) {
         let told = changes::of_scheduling(&kubelet.config.node_name, unschedulable);
         kubelet.events.node(told.kind, told.reason, &told.message);
+    }
+}
+
+/// The labels of the machine's kind that the Node object lacks or has otherwise. Those of the beta are left as they are, as
+/// upstream's kubelet does it.
+fn lost_labels(node: &Node) -> BTreeMap<&'static str, &'static str> {
+    let held = |name: &str| node.metadata.labels.as_ref()?.get(name).map(String::as_str);
+    capacity::platform().into_iter().filter(|(name, value)| held(name) != Some(value)).collect()
+}
+
+/// Pods may be kept to machines of a kind: nobody can make this one seem to be of another. The object that is looked at may be
+/// older than the last patch: to patch it once more changes nothing.
+async fn put_back_labels(api: &Api<Node>, node: &Node) {
+    let lost = lost_labels(node);
+    if lost.is_empty() {
+        return;
+    }
+    let patch = json!({ "metadata": { "labels": lost } });
+    if let Err(error) = api.merge_patch(node.metadata.name.as_deref().unwrap_or_default(), "", patch).await {
+        tracing::warn!(%error, "the node's labels could not be put back");
     }
 }
 
@@ -344,6 +365,20 @@ async fn keep_lease(kubelet: Arc<Kubelet>, client: Client) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_labels_of_the_machines_kind_get_lost() {
+        let arch = capacity::arch();
+        let check = |labels: Value, expected: &[(&str, &str)]| {
+            let node: Node = json::from_value(json!({"metadata": {"name": "n1", "labels": labels}})).unwrap();
+            assert_eq!(lost_labels(&node).into_iter().collect::<Vec<_>>(), expected, "{labels}");
+        };
+        let both = json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": arch, "beta.kubernetes.io/os": "other"});
+        check(both, &[]);
+        check(json!({"kubernetes.io/os": "plan9", "kubernetes.io/arch": arch}), &[("kubernetes.io/os", "linux")]);
+        check(json!({"kubernetes.io/os": "linux", "a": "b"}), &[("kubernetes.io/arch", arch)]);
+        check(Value::Null, &[("kubernetes.io/arch", arch), ("kubernetes.io/os", "linux")]);
+    }
 
     #[test]
     fn what_is_no_longer_offered_is_taken_back() {

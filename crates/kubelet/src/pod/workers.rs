@@ -193,8 +193,9 @@ impl PodWorkers {
         self.pods.lock().insert(uid.to_owned(), handle);
     }
 
-    pub fn forget(&self, uid: &str) {
-        self.pods.lock().remove(uid);
+    /// The Pod as it was known last.
+    pub fn forget(&self, uid: &str) -> Option<Handle> {
+        self.pods.lock().remove(uid)
     }
 
     pub fn get(&self, uid: &str) -> Option<Handle> {

@@ -52,6 +52,8 @@ struct Dispatcher {
     unheard: BTreeSet<Source>,
     /// The API's Pods were all taken in.
     synced: bool,
+    /// All that an earlier kubelet has left running has a worker.
+    adopted: bool,
 }
 
 /// Runs for ever.
@@ -82,6 +84,7 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
         allocations: Allocations::new(kubelet.clone()),
         unheard,
         synced: false,
+        adopted: false,
     };
     // The node's own Pods come first: they need no API server, and have to find their place on the node.
     while dispatcher.unheard.contains(&Source::Files) {
@@ -100,9 +103,7 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
             _ = &mut known, if !dispatcher.synced => {
                 dispatcher.synced = true;
                 dispatcher.api_pods().await;
-                if dispatcher.unheard.is_empty() {
-                    dispatcher.adopt_orphans().await;
-                }
+                dispatcher.adopt_orphans().await;
             }
             change = changes.recv(), if dispatcher.synced => match change {
                 Ok(change) => match change.new {
@@ -117,13 +118,8 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
                 Err(RecvError::Closed) => return,
             },
             Some(heard) = statics.recv() => {
-                let waits = !dispatcher.unheard.is_empty();
                 dispatcher.static_pods(heard).await;
-                // The Pods that no source wants are known from now on.
-                if waits && dispatcher.unheard.is_empty() && dispatcher.synced {
-                    dispatcher.adopt_orphans().await;
-                    dispatcher.check_mirrors();
-                }
+                dispatcher.adopt_orphans().await;
             }
             Some(Ok(ended)) = dispatcher.workers.join_next() => dispatcher.forget(ended).await,
             Some(_) = dispatcher.beside.join_next() => {}
@@ -217,20 +213,48 @@ impl Dispatcher {
         });
     }
 
+    /// A static Pod begins once no other of its name has a worker: two versions of one would take the same ports and folders. The
+    /// one that has to wait is kept nowhere but in `statics`, so that only the newest manifest counts, and none when the file has
+    /// gone. Only the dispatcher changes `statics` and the list of workers, one after the other, and it asks again after every
+    /// worker's end: no end is missed between this look and the next.
+    async fn want_static(&mut self, pod: Arc<Pod>) {
+        let wanted = DesiredPod::new(pod, true);
+        let (uid, name) = (wanted.uid(), wanted.full_name());
+        let precedes = |other: &DesiredPod| other.is_static && other.uid() != uid && other.full_name() == name;
+        if !self.kubelet.pods.all().iter().any(|pod| precedes(&pod.desired())) {
+            self.want(wanted).await;
+        }
+    }
+
     async fn forget(&mut self, Ended { uid, broke_off }: Ended) {
-        self.kubelet.pods.forget(&uid);
+        let ended = self.kubelet.pods.forget(&uid).map(|pod| pod.desired());
         self.allocations.forget(&uid);
-        // A Pod of that name and uid may have come back from its file meanwhile.
+        if let Some(ended) = ended.filter(|ended| ended.is_static) {
+            self.follow_static(ended, broke_off).await;
+        }
+        // The API may have a Pod whose worker came to its end too early.
         let is_it = |p: &&Arc<Pod>| p.metadata.uid.as_deref() == Some(&uid);
-        if let Some(pod) = self.statics.values().find(is_it).cloned() {
-            self.want(DesiredPod::new(pod, true)).await;
-        } else if let Some(pod) = self.cache.list().iter().find(is_it).cloned()
+        if !self.kubelet.pods.has(&uid)
+            && let Some(pod) = self.cache.list().iter().find(is_it).cloned()
             && (broke_off || pod.metadata.deletion_timestamp.is_none())
         {
             self.api_pod(pod).await;
-        } else {
+        }
+        if !self.kubelet.pods.has(&uid) {
             self.beside.spawn(orphans::clear(self.kubelet.clone(), uid));
         }
+    }
+
+    /// The place of a static Pod whose worker has ended is taken by what its source has now of that name, which may be the same
+    /// again. Containers that a worker has broken off from may still run: it has to end them first.
+    async fn follow_static(&mut self, ended: DesiredPod, broke_off: bool) {
+        let name = ended.full_name();
+        if broke_off && ended.removed {
+            self.want(ended).await;
+        } else if let Some(pod) = self.statics.get(&name).cloned() {
+            self.want_static(pod).await;
+        }
+        self.check_mirror(&name);
     }
 
     async fn static_pods(&mut self, Heard { source, pods }: Heard) {
@@ -247,8 +271,14 @@ impl Dispatcher {
         for uid in before.iter().filter_map(gone).collect::<Vec<_>>() {
             self.remove(&uid);
         }
+        if !self.adopted {
+            // A manifest may have changed while no kubelet was here: what runs of the old one comes first, too.
+            for ending in orphans::predecessors(&self.kubelet, &fresh).await {
+                self.want(ending).await;
+            }
+        }
         for pod in fresh.values() {
-            self.want(DesiredPod::new(pod.clone(), true)).await;
+            self.want_static(pod.clone()).await;
         }
         let mirrored: Vec<String> = self.api_mirrors.keys().cloned().collect();
         for name in before.into_keys().chain(fresh.into_keys()).chain(mirrored).collect::<BTreeSet<_>>() {
@@ -270,12 +300,13 @@ impl Dispatcher {
         first
     }
 
-    fn check_mirrors(&mut self) {
-        let mirrored: Vec<String> = self.api_mirrors.keys().cloned().collect();
-        mirrored.iter().for_each(|name| self.check_mirror(name));
+    /// The static Pod that this mirror shows has a worker. A static Pod's uid is its hash.
+    fn is_here(&self, name: &str, mirror_hash: Option<String>) -> bool {
+        let shown = mirror_hash.and_then(|uid| self.kubelet.pods.get(&uid)).map(|worker| worker.desired());
+        shown.is_some_and(|shown| shown.is_static && shown.full_name() == name)
     }
 
-    /// The API shows a static Pod exactly as long as its source says so.
+    /// The API shows a static Pod from when its source says so until its containers have ended.
     fn check_mirror(&mut self, name: &str) {
         let mirror = self.api_mirrors.get(name).cloned();
         let hash =
@@ -290,8 +321,10 @@ impl Dispatcher {
                     worker.set_mirror(&mirror);
                 }
             }
-            // After a start the API answers before all sources are read: nothing is known to be superfluous yet.
-            (_, Some(_)) if !self.unheard.is_empty() => {}
+            // After a start the API answers before all sources and the engine do: nothing is known to be superfluous yet.
+            (_, Some(_)) if !self.adopted => {}
+            // The containers that it shows still run. Their worker's end asks again.
+            (_, Some(mirror)) if mirror.metadata.deletion_timestamp.is_none() && self.is_here(name, hash(&mirror)) => {}
             (_, Some(mirror)) => drop(self.beside.spawn(async move { mirror::delete(client, &mirror).await })),
             (Some(pod), None) => {
                 let node_name = self.kubelet.config.node_name.clone();
@@ -301,8 +334,13 @@ impl Dispatcher {
         }
     }
 
-    /// Takes care of what an earlier kubelet left of Pods that no source wants. That is known once every source has spoken.
+    /// Takes care, once, of what an earlier kubelet left of Pods that no source wants. That is known when every source has
+    /// spoken.
     async fn adopt_orphans(&mut self) {
+        if self.adopted || !self.synced || !self.unheard.is_empty() {
+            return;
+        }
+        self.adopted = true;
         for desired in orphans::still_running(&self.kubelet).await {
             self.want(desired).await;
         }
@@ -311,5 +349,7 @@ impl Dispatcher {
         for uid in orphans::left_behind(&self.kubelet) {
             self.beside.spawn(orphans::clear(self.kubelet.clone(), uid));
         }
+        let mirrored: Vec<String> = self.api_mirrors.keys().cloned().collect();
+        mirrored.iter().for_each(|name| self.check_mirror(name));
     }
 }

@@ -8,6 +8,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 
+/// The pause before another try.
+const RETRY: Duration = Duration::from_secs(5);
+
 /// Makes the mirror of a static Pod, and tries until it is there.
 pub async fn create(client: client::Client, node_name: &str, pod: &Pod) {
     let mut mirror = pod.clone();
@@ -34,14 +37,22 @@ pub async fn create(client: client::Client, node_name: &str, pod: &Pod) {
             Err(client::Error::Api(s)) if s.code == 409 => return,
             Err(error) => tracing::warn!(%error, "a mirror Pod could not be made, trying again"),
         }
-        clock::sleep(Duration::from_secs(5)).await;
+        clock::sleep(RETRY).await;
     }
 }
 
+/// Deletes a mirror, and tries until it has gone.
 pub async fn delete(client: client::Client, mirror: &Pod) {
     let api: Api<Pod> = Api::namespaced(client, mirror.metadata.namespace.as_deref().unwrap_or("default"));
-    let options = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
-    if let Err(error) = api.delete(mirror.metadata.name.as_deref().unwrap_or_default(), options).await {
-        tracing::debug!(%error, "a mirror Pod could not be deleted");
+    // Another mirror may have its name by now.
+    let uid = mirror.metadata.uid.clone();
+    let options = DeleteOptions { uid, grace_seconds: Some(0), ..DeleteOptions::default() };
+    loop {
+        match api.delete(mirror.metadata.name.as_deref().unwrap_or_default(), options.clone()).await {
+            Ok(_) => return,
+            Err(client::Error::Api(s)) if [404, 409].contains(&s.code) => return,
+            Err(error) => tracing::warn!(%error, "a mirror Pod could not be deleted, trying again"),
+        }
+        clock::sleep(RETRY).await;
     }
 }
