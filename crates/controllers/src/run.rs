@@ -127,24 +127,29 @@ struct Entry {
     gate: Option<Gate>,
 }
 
-/// A feature, and the group, version and plural of the kind that it adds.
+/// A feature, and the group, version and plural of the kind that it adds, if any: kinds that are served anyway are not among them.
 #[derive(Clone, Copy)]
 struct Gate {
     feature: Feature,
-    kind: (&'static str, &'static str, &'static str),
+    kind: Option<(&'static str, &'static str, &'static str)>,
 }
 
 impl Entry {
     const fn behind(self, feature: Feature, kind: (&'static str, &'static str, &'static str)) -> Entry {
-        Entry { gate: Some(Gate { feature, kind }), ..self }
+        Entry { gate: Some(Gate { feature, kind: Some(kind) }), ..self }
+    }
+
+    const fn part_of(self, feature: Feature) -> Entry {
+        Entry { gate: Some(Gate { feature, kind: None }), ..self }
     }
 
     /// Why it does not run, as far as features decide it.
     fn why_not(&self, options: &Options) -> Option<String> {
-        let Gate { feature, kind: (group, version, plural) } = self.gate?;
+        let Gate { feature, kind } = self.gate?;
         if !options.features.enabled(feature) {
             return Some(format!("it belongs to the feature gate {}, which is off", feature.name()));
         }
+        let (group, version, plural) = kind?;
         let served = options.served.serves(group, version, plural, false);
         (!served).then(|| format!("{plural} of {group}/{version} are not served; --runtime-config switches them on"))
     }
@@ -276,7 +281,7 @@ const ALL: &[Entry] = &[
     entry::<VolumeProtection>("pv-protection-controller", |s, _| start(VolumeProtection, s)),
     Entry { name: local::NAME, account: local::ACCOUNT, start: |s, _| Box::pin(local::run(s)), gate: None },
     entry::<SelinuxWarnings>("selinux-warning-controller", |s, o| start(SelinuxWarnings::new(&o.features), s))
-        .behind(Feature::SELinuxChangePolicy, ("storage.k8s.io", "v1", "csidrivers")),
+        .part_of(Feature::SELinuxChangePolicy),
     entry::<PodGarbage>("pod-garbage-collector", |s, o| start(PodGarbage::new(o.terminated_pods), s)),
     Entry {
         name: devices::NAME,
