@@ -316,7 +316,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Kept<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Kept<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.moved = true;
-        self.pace.barrier.pass();
+        ready!(self.pace.barrier.pass(cx));
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -326,7 +326,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Kept<S> {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.moved = true;
-        self.pace.barrier.pass();
+        ready!(self.pace.barrier.pass(cx));
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

@@ -24,6 +24,8 @@ use super::{
 
 /// Events that nothing waits for are written this long after they were taken, at the latest.
 const LATE: Duration = Duration::from_millis(5);
+/// The events of one request that its answer may wait for: more of them are of others.
+const OWN: usize = 2;
 /// Room that is kept from one batch to the next one.
 const ROOM: usize = 1 << 20;
 
@@ -116,6 +118,10 @@ impl listener::Record for Shared {
         if self.written.load(Ordering::Acquire) < entry {
             self.commit();
         }
+    }
+
+    fn has_company(&self, entry: u64) -> bool {
+        self.written.load(Ordering::Acquire) < entry && self.pending.lock().batch.ends.len() > OWN
     }
 }
 
