@@ -217,6 +217,61 @@ fn a_kubelet_writes_status_and_nothing_else() {
     );
 }
 
+/// Fields that are no pointers in Go are there as zeros when the body has been read.
+#[test]
+fn zeros_of_priority_and_fairness_stand_for_nothing() {
+    let of = |kind: &str, spec: Value| {
+        let d = definition("flowcontrol.apiserver.k8s.io", kind);
+        let gvk = api::codec::decode::Gvk { group: &d.group, version: "v1", kind };
+        let body = json!({"metadata": {"name": "a"}, "spec": spec}).to_string();
+        let validation = api::codec::decode::Validation::Strict;
+        let read = api::codec::decode::decode(&d.ty, gvk, body.as_bytes(), "application/json", validation).unwrap();
+        create(d, read.value)["spec"].clone()
+    };
+    let schema = of("FlowSchema", json!({"priorityLevelConfiguration": {"name": "workload-low"}}));
+    assert_eq!(schema["matchingPrecedence"], 1000);
+    let queued = json!({"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": {}}}});
+    let level = of("PriorityLevelConfiguration", queued);
+    assert_eq!(
+        level["limited"]["limitResponse"]["queuing"],
+        json!({"queues": 64, "handSize": 8, "queueLengthLimit": 50})
+    );
+    let none =
+        json!({"type": "Limited", "limited": {"nominalConcurrencyShares": 0, "limitResponse": {"type": "Reject"}}});
+    assert_eq!(of("PriorityLevelConfiguration", none)["limited"]["nominalConcurrencyShares"], 0, "a pointer in Go");
+}
+
+#[test]
+fn new_workloads_are_warned_about() {
+    let check = |kind: &str, name: &str, change: fn(&mut Value), expected: &[&str]| {
+        let mut object = deployment();
+        object["metadata"]["name"] = json!(name);
+        change(&mut object["spec"]);
+        let d = definition("apps", kind);
+        let object = create(d, object);
+        assert_eq!(d.strategy.check(&object).unwrap(), expected, "{kind}");
+        // Only for the history an update is enough.
+        let again: Vec<&str> = expected.iter().copied().filter(|text| text.contains("History")).collect();
+        assert_eq!(d.strategy.check_update(&object, &object, Target::Object).unwrap(), again, "{kind}");
+    };
+    const DOTS: &str = "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS \
+                        label is recommended: [must not contain dots]";
+    check("Deployment", "z.y", |_| (), &[DOTS]);
+    check("ReplicaSet", "z.y", |_| (), &[DOTS]);
+    check("Deployment", "z", |_| (), &[]);
+    check("DaemonSet", "z.y", |_| (), &[]);
+    let claims = |spec: &mut Value| {
+        spec["revisionHistoryLimit"] = json!(-1);
+        spec["volumeClaimTemplates"] = json!([{"metadata": {"name": "v"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1500m"}}}}]);
+    };
+    let expected = [
+        "spec.volumeClaimTemplates[0].resources.requests[storage]: fractional byte value \"1500m\" is invalid, must be an integer",
+        "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended",
+    ];
+    check("StatefulSet", "z", claims, &expected);
+}
+
 #[test]
 fn new_pods_are_warned_about() {
     let d = definition("", "Pod");

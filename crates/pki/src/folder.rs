@@ -231,6 +231,13 @@ fn signing_key(folder: &Path) -> Result<SigningKey> {
     let (path, public) = (folder.join("sa.key"), folder.join("sa.pub"));
     let key = match file::read(&path)? {
         Some(pem) => SigningKey::load(&pem).map_err(|e| e.in_file(&path))?,
+        None if file::read(&public)?.is_some() => {
+            let why = format!(
+                "it is missing; put it back, or remove {}, too: a new key is made then, and no token of a service account holds any more",
+                public.display()
+            );
+            return Err(PkiError::broken(path.display().to_string(), why));
+        }
         None => {
             let key = SigningKey::create()?;
             file::write(&path, key.private.as_bytes())?;
@@ -421,6 +428,20 @@ mod tests {
         check("sa.pub", "", "it holds no key");
         check("sa.pub", "rubbish", "it holds no key");
         check("sa.pub", &stranger.public.pem, "it does not hold the public half of");
+    }
+
+    #[test]
+    fn a_signing_key_that_is_gone_is_not_made_again_beside_its_public_half() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Pki::open(folder.path()).unwrap();
+        let (key, public) = (folder.path().join("sa.key"), folder.path().join("sa.pub"));
+        std::fs::remove_file(&key).unwrap();
+        let said = Pki::open(folder.path()).err().map(|e| e.to_string()).unwrap_or_default();
+        let begin = format!("{} is broken: it is missing; put it back, or remove {}", key.display(), public.display());
+        assert!(said.starts_with(&begin), "{said}");
+        assert!(!key.exists());
+        std::fs::remove_file(&public).unwrap();
+        assert_ne!(Pki::open(folder.path()).unwrap().service_account.private, first.service_account.private);
     }
 
     #[test]

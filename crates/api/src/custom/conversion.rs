@@ -90,29 +90,28 @@ impl Conversion {
     }
 
     /// The part that counts of a converted object. The error names what is wrong with it, and why.
-    fn settle(&self, original: &Value, mut converted: Value, desired: &str) -> Result<Value, (&'static str, String)> {
-        const OBJECT: &str = "converted object";
+    fn settle(&self, original: &Value, mut converted: Value, desired: &str) -> Result<Value, (Part, String)> {
         let version = self.version(desired);
-        let version =
-            version.ok_or_else(|| (OBJECT, format!("request to convert CR to an invalid group/version: {desired}")))?;
+        let version = version
+            .ok_or_else(|| (Part::Type, format!("request to convert CR to an invalid group/version: {desired}")))?;
         let found = api_version(&converted);
         if found != desired {
-            return Err((OBJECT, format!("invalid groupVersion (expected {desired}, received {found})")));
+            return Err((Part::Type, format!("invalid groupVersion (expected {desired}, received {found})")));
         }
         let kind = |object: &Value| object["kind"].as_str().unwrap_or_default().to_owned();
         let (expected, found) = (kind(original), kind(&converted));
         if expected != found {
-            return Err((OBJECT, format!("invalid kind (expected {expected}, received {found})")));
+            return Err((Part::Type, format!("invalid kind (expected {expected}, received {found})")));
         }
         for (what, of) in
             [("name", meta::name as fn(&Value) -> &str), ("namespace", meta::namespace), ("UID", meta::uid)]
         {
             let (expected, found) = (of(original), of(&converted));
             if expected != found {
-                return Err((OBJECT, format!("must have the same {what}: {expected} != {found}")));
+                return Err((Part::Object, format!("must have the same {what}: {expected} != {found}")));
             }
         }
-        let restored = restore(original, &mut converted).map_err(|why| ("metadata in object", why))?;
+        let restored = restore(original, &mut converted).map_err(|why| (Part::Metadata, why))?;
         converted["metadata"] = Value::Object(restored);
         prune(&mut converted, &version.compiled().schema, true);
         Ok(converted)
@@ -157,24 +156,43 @@ impl Webhook for Conversion {
     ) -> Result<Vec<Value>, String> {
         let of = self.named(objects.first().map_or("", api_version));
         let answer = answer.and_then(|answer| self.answered(uid, answer));
-        // Upstream names a list here that has no name.
-        let converted = answer
-            .map_err(|why| format!("conversion for {of} failed: conversion webhook for /, Kind= failed: {why}"))?;
+        let converted = answer.map_err(|why| format!("conversion webhook for {of} failed: {why}"))?;
         for object in &converted {
             if object["kind"].as_str().is_none_or(str::is_empty) {
-                return Err(format!("conversion for {of} failed: Object 'Kind' is missing in '{object}'"));
+                return Err(format!("conversion webhook for {of} failed: Object 'Kind' is missing in '{object}'"));
             }
         }
         let (found, expected) = (converted.len(), objects.len());
         if found != expected {
-            return Err(format!("conversion for {of} returned {found} objects, expected {expected}"));
+            return Err(format!("conversion webhook for {of} returned {found} objects, expected {expected}"));
         }
         let settle = |(at, (original, converted)): (usize, (&Value, Value))| {
-            self.settle(original, converted, desired).map_err(|(what, why)| {
-                format!("conversion for {of} returned invalid {what} at index {}: {why}", at + 1)
+            self.settle(original, converted, desired).map_err(|(part, why)| {
+                format!("conversion webhook for {of} returned invalid {}: {why}", part.named(at, expected))
             })
         };
         objects.iter().zip(converted).enumerate().map(settle).collect()
+    }
+}
+
+/// The part of a converted object that is wrong.
+#[derive(Clone, Copy)]
+enum Part {
+    Type,
+    Object,
+    Metadata,
+}
+
+impl Part {
+    /// As messages have it; one object alone is called otherwise than those of a list.
+    fn named(self, at: usize, objects: usize) -> String {
+        match (self, objects) {
+            (Part::Type, 1) => format!("object at index {at}"),
+            (Part::Object, 1) => "object".to_owned(),
+            (Part::Metadata, 1) => "metadata".to_owned(),
+            (Part::Type | Part::Object, _) => format!("converted object at index {at}"),
+            (Part::Metadata, _) => format!("metadata in object at index {at}"),
+        }
     }
 }
 
@@ -292,11 +310,11 @@ mod tests {
 
     #[test]
     fn lies_are_refused_in_upstreams_words() {
-        const OF: &str = "conversion for a.io/v1, Kind=Host";
+        const OF: &str = "conversion webhook for a.io/v1, Kind=Host";
         let check = |converted: Result<Value, String>, expected: &str| {
             assert_eq!(converted.unwrap_err(), format!("{OF} {expected}"));
         };
-        let failed = "failed: conversion webhook for /, Kind= failed:";
+        let failed = "failed:";
         let expected = "apiextensions.k8s.io/v1, Kind=ConversionReview";
         for (field, value, words) in [
             (
@@ -324,7 +342,8 @@ mod tests {
         check(objects(json!([])), "returned 0 objects, expected 1");
         check(objects(Value::Null), "returned 0 objects, expected 1");
         check(objects(json!([7])), "failed: Object 'Kind' is missing in '7'");
-        let invalid = "returned invalid converted object at index 1:";
+        let invalid = "returned invalid object:";
+        let of_type = "returned invalid object at index 0:";
         let named = |field: &'static str, value: &str| {
             let value = json!(value);
             object(move |host| host["metadata"][field] = value)
@@ -333,10 +352,10 @@ mod tests {
         check(named("namespace", ""), &format!("{invalid} must have the same namespace: s != "));
         check(named("uid", "v"), &format!("{invalid} must have the same UID: u != v"));
         let wrong = object(|host| host["apiVersion"] = json!("a.io/v1"));
-        check(wrong, &format!("{invalid} invalid groupVersion (expected a.io/v2, received a.io/v1)"));
+        check(wrong, &format!("{of_type} invalid groupVersion (expected a.io/v2, received a.io/v1)"));
         let wrong = object(|host| host["kind"] = json!("Guest"));
-        check(wrong, &format!("{invalid} invalid kind (expected Host, received Guest)"));
-        let metadata = "returned invalid metadata in object at index 1:";
+        check(wrong, &format!("{of_type} invalid kind (expected Host, received Guest)"));
+        let metadata = "returned invalid metadata:";
         let wrong = object(|host| host["metadata"]["labels"] = json!(["a"]));
         check(wrong, &format!("{metadata} invalid metadata.labels of type []interface {{}} in converted object"));
         let wrong = object(|host| host["metadata"]["annotations"] = json!({"a": 1}));

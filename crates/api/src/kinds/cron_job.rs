@@ -180,9 +180,8 @@ fn warnings(cron: &CronJob, old: Option<&CronJob>) -> Vec<String> {
     let Some(spec) = spec(cron) else { return Vec::new() };
     let path = Path::new("spec");
     let mut warnings = Vec::new();
-    let name = cron.metadata.name.as_deref().unwrap_or_default();
-    if old.is_none() && name.contains('.') {
-        warnings.push(job::DOTTED_NAME.to_owned());
+    if old.is_none() {
+        warnings.extend(workload::name_warning(&cron.metadata));
     }
     if let Some(template) = &spec.job_template.spec {
         warnings.extend(job::warnings(template, &path.child("jobTemplate").child("spec")));

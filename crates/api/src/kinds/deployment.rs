@@ -40,6 +40,7 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
         workload::images(),
         workload::selected(),
     ],
+    warnings: Some(workload::named_warnings),
     ..workload::base()
 };
 

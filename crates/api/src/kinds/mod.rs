@@ -239,9 +239,8 @@ mod tests {
     use super::*;
     use crate::{kind::Target, write::resets::Resets};
 
-    /// Upstream's strategies differ in this from kind to kind.
-    #[test]
-    fn a_write_of_the_status_leaves_of_the_metadata_what_upstream_leaves() {
+    /// The resources that are served by default, and those that are not.
+    fn every_kind() -> Vec<Arc<Definition>> {
         let mut all = Sorted {
             features: Features::default(),
             runtime_config: &RuntimeConfig::default(),
@@ -250,9 +249,15 @@ mod tests {
             warnings: Vec::new(),
         };
         resources(&mut all);
+        all.served.into_iter().chain(all.unserved).collect()
+    }
+
+    /// Upstream's strategies differ in this from kind to kind.
+    #[test]
+    fn a_write_of_the_status_leaves_of_the_metadata_what_upstream_leaves() {
         const FIELDS: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
         let mut stays: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        let kinds: Vec<_> = all.served.iter().chain(&all.unserved).filter(|d| d.status).collect();
+        let kinds: Vec<_> = every_kind().into_iter().filter(|d| d.status).collect();
         for definition in &kinds {
             let object = |text: &str| {
                 let owner = json!({"apiVersion": "v1", "kind": "K", "name": text, "uid": text});
@@ -289,14 +294,6 @@ mod tests {
     /// As upstream's strategies have it for the versions that they name.
     #[test]
     fn what_writes_reset_is_nobodys() {
-        let mut all = Sorted {
-            features: Features::default(),
-            runtime_config: &RuntimeConfig::default(),
-            served: Vec::new(),
-            unserved: Vec::new(),
-            warnings: Vec::new(),
-        };
-        resources(&mut all);
         let paths = |resets: Resets| {
             let (all_but, paths) = match resets {
                 Resets::These(paths) => ("", paths),
@@ -305,7 +302,8 @@ mod tests {
             all_but.to_owned() + &paths.iter().map(|path| path.join(".")).collect::<Vec<_>>().join(",")
         };
         let mut found: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-        for definition in all.served.iter().chain(&all.unserved) {
+        let all = every_kind();
+        for definition in &all {
             let others = definition.subresources.iter().map(|sub| (sub.name, Target::Other(sub.name)));
             let status = definition.status.then_some(("status", Target::Status));
             for (name, target) in others.chain(status).chain([("", Target::Object)]) {

@@ -20,6 +20,7 @@ pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     default_within_spec: true,
     validate: Some(validate),
     columns: ReplicaSet::COLUMNS,
+    warnings: Some(workload::named_warnings),
     ..workload::base()
 };
 

@@ -23,6 +23,7 @@ pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     validate: Some(validate),
     columns: ReplicationController::COLUMNS,
     field_labels: &[label("status.replicas", |o| field_text(o, &["status", "replicas"]))],
+    warnings: Some(workload::named_warnings),
     ..workload::base()
 };
 

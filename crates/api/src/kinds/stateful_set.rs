@@ -44,8 +44,27 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
         workload::containers(),
         workload::images(),
     ],
+    warnings: Some(warnings),
     ..workload::base()
 };
+
+fn warnings(set: &StatefulSet, old: Option<&StatefulSet>) -> Vec<String> {
+    let mut list = workload::warnings(set, old);
+    let Some(spec) = spec(set) else { return list };
+    if old.is_none() {
+        let templates =
+            spec.volume_claim_templates.iter().flatten().filter_map(|claim| claim.spec.as_ref()).enumerate();
+        let path = Path::new("spec").child("volumeClaimTemplates");
+        list.extend(templates.flat_map(|(at, spec)| persistent_volume_claim::spec_warnings(spec, &path.index(at))));
+    }
+    if spec.revision_history_limit.is_some_and(|limit| limit < 0) {
+        list.push(
+            "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
+                .to_owned(),
+        );
+    }
+    list
+}
 
 fn spec(set: &StatefulSet) -> Option<&StatefulSetSpec> {
     set.spec.as_ref()

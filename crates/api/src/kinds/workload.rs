@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use crate::kind::{Column, Generation, Kind, Scale, Target, age, int, name, wide};
 use crate::validation::field::{Errors, FieldError, Path};
-use crate::validation::internal_form;
+use crate::validation::{internal_form, names};
 use crate::{kind::cell, rules::selector};
 
 /// A kind that runs Pods from a template.
@@ -71,12 +71,30 @@ pub(crate) const fn selected<T: Workload>() -> Column<T> {
 }
 
 /// Warnings about a template that is valid but hardly meant, for those who write the spec.
-fn warnings<T: Workload + Metadata<Ty = ObjectMeta>>(new: &T, old: Option<&T>) -> Vec<String> {
+pub(crate) fn warnings<T: Workload + Metadata<Ty = ObjectMeta>>(new: &T, old: Option<&T>) -> Vec<String> {
     if old.is_some_and(|old| old.metadata().generation == new.metadata().generation) {
         return Vec::new();
     }
     let path = Path::new("spec").child("template");
     new.template().map(|template| crate::kinds::pod::warnings::of_template(template, &path)).unwrap_or_default()
+}
+
+/// The warnings about an object whose name its Pods and their hostnames are made of.
+pub(crate) fn named_warnings<T: Workload + Metadata<Ty = ObjectMeta>>(new: &T, old: Option<&T>) -> Vec<String> {
+    let of_name = old.is_none().then(|| name_warning(new.metadata())).flatten();
+    of_name.into_iter().chain(warnings(new, old)).collect()
+}
+
+/// The warning about a name that is no DNS label where hostnames of Pods begin with it.
+pub(crate) fn name_warning(metadata: &ObjectMeta) -> Option<String> {
+    let wrong = names::dns1123_label(metadata.name.as_deref().unwrap_or_default());
+    (!wrong.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is \
+             recommended: [{}]",
+            wrong.join(" ")
+        )
+    })
 }
 
 /// The selector says which Pods are its own, and never changes.

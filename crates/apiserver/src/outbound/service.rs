@@ -26,7 +26,7 @@ impl Routing {
         match self {
             Routing::ClusterAddress => cluster_address(objects, namespace, name, port).await,
             Routing::Endpoints => {
-                let service = objects.get(&*objects.definition("", "services")?, namespace, name).await?;
+                let service = named(objects, namespace, name).await?;
                 has_endpoints(&service)?;
                 let found = resolve(objects, namespace, name, &port.to_string()).await?;
                 let none = || StatusError::unavailable(format!("no endpoints available for service {name:?}"));
@@ -72,9 +72,15 @@ pub async fn cluster_address(
     name: &str,
     port: u16,
 ) -> Result<Endpoint, StatusError> {
-    let service = objects.get(&*objects.definition("", "services")?, namespace, name).await?;
+    let service = named(objects, namespace, name).await?;
     let host = host_of(&service, name, port)?;
     Ok(Endpoint { server_name: Some(format!("{name}.{namespace}.svc")), ..Endpoint::new(host, port) })
+}
+
+/// The Service of a reference. Upstream reads it from a cache, which names the resource in the singular when it has none.
+async fn named(objects: &ObjectStore, namespace: &str, name: &str) -> Result<Value, StatusError> {
+    let found = objects.get(&*objects.definition("", "services")?, namespace, name).await;
+    found.map_err(|error| if error.code == 404 { StatusError::not_found("", "service", name) } else { error })
 }
 
 fn host_of(service: &Value, name: &str, port: u16) -> Result<String, StatusError> {

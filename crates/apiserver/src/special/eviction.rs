@@ -14,7 +14,7 @@ use api::{
 use json::json;
 use store::Entry;
 
-use super::object::{admitted, body, same_name, set_condition, success, text};
+use super::object::{admitted, body_in, same_name, set_condition, success, text};
 use crate::{
     call::Call,
     http::{body::Response, options::DeleteOptions},
@@ -28,7 +28,7 @@ const DISRUPTED_MAX: usize = 2000;
 
 /// `pods/NAME/eviction`
 pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
-    let (eviction, options) = body(&mut call, "policy", "v1", "Eviction").await?;
+    let (eviction, options) = body_in(&mut call, "policy", &["v1", "v1beta1"], "Eviction").await?;
     same_name(&call, &eviction, "Eviction")?;
     let objects = &call.state.objects;
     let definition = objects.definition("", "pods")?;

@@ -17,16 +17,30 @@ pub async fn body(
     version: &str,
     kind: &str,
 ) -> Result<(Value, WriteOptions), StatusError> {
+    body_in(call, group, &[version], kind).await
+}
+
+/// The same where clients may send older versions with the same fields. The object is of the first one then.
+pub async fn body_in(
+    call: &mut Call,
+    group: &str,
+    versions: &[&str],
+    kind: &str,
+) -> Result<(Value, WriteOptions), StatusError> {
     let options = WriteOptions::parse(&call.query, "CreateOptions", call.header(header::USER_AGENT))?;
     // An object that is not stored has no other form, such as a Table.
     View::negotiate(call.state.encodings, &call.headers, "", None)?;
     let media_type = call.header(header::CONTENT_TYPE).to_owned();
     let bytes = call.read_body().await?;
+    let (version, older) = versions.split_first().ok_or_else(|| StatusError::internal("no version is asked for"))?;
     let definition = api::kinds::built_in().by_kind(group, version, kind);
     let ty = definition.map_or(&Type::Any, |d| &d.ty);
-    let decoded =
-        api::codec::decode::decode(ty, Gvk { group, version, kind }, &bytes, &media_type, options.validation)?;
+    let decode = |version: &str| {
+        api::codec::decode::decode(ty, Gvk { group, version, kind }, &bytes, &media_type, options.validation)
+    };
+    let decoded = decode(version).or_else(|error| older.iter().find_map(|older| decode(older).ok()).ok_or(error))?;
     let mut value = decoded.value;
+    value["apiVersion"] = Gvk { group, version, kind }.api_version().into();
     if let Some(definition) = definition {
         definition.strategy.default(&mut value);
     }

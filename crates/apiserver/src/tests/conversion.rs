@@ -218,8 +218,8 @@ async fn a_webhook_that_lies_or_dies_harms_its_own_requests_only() {
     let made = scene.ok(&format!("POST {V1}"), v1("a", "a:1")).await;
     let url = format!("https://localhost:{}/convert?timeout=30s", scene.webhook.address.port());
     let deep: &'static str = Box::leak("[".repeat(100_000).into_boxed_str());
-    const CALL: &str = "conversion for a.io/v1, Kind=Host failed: conversion webhook for /, Kind= failed:";
-    const INVALID: &str = "conversion for a.io/v1, Kind=Host returned invalid converted object at index 1:";
+    const CALL: &str = "conversion webhook for a.io/v1, Kind=Host failed:";
+    const INVALID: &str = "conversion webhook for a.io/v1, Kind=Host returned invalid object";
     for (mood, expected) in [
         (Mood::Refusing("too hot"), format!("{CALL} too hot")),
         (
@@ -234,11 +234,11 @@ async fn a_webhook_that_lies_or_dies_harms_its_own_requests_only() {
         ),
         (
             Mood::Lying(|host| host["metadata"]["uid"] = json!("x")),
-            format!("{INVALID} must have the same UID: {} != x", made["metadata"]["uid"].as_str().unwrap()),
+            format!("{INVALID}: must have the same UID: {} != x", made["metadata"]["uid"].as_str().unwrap()),
         ),
         (
             Mood::Lying(|host| host["apiVersion"] = json!("a.io/v1")),
-            format!("{INVALID} invalid groupVersion (expected a.io/v2, received a.io/v1)"),
+            format!("{INVALID} at index 0: invalid groupVersion (expected a.io/v2, received a.io/v1)"),
         ),
         (Mood::Dying, format!("{CALL} Post \"{url}\": ")),
         (Mood::Endless, format!("{CALL} Post \"{url}\": the answer has more than ")),
@@ -321,7 +321,7 @@ async fn a_webhook_behind_a_service_is_reached_by_it() {
     let gone = scene.say("DELETE /api/v1/namespaces/default/services/hook", "").await;
     assert_eq!(gone.code, 200);
     let answer = scene.say(&format!("GET {V2}/a"), "").await;
-    let expected = format!("Post \"https://hook.default.svc:{port}/crds?timeout=30s\": services \"hook\" not found");
+    let expected = format!("Post \"https://hook.default.svc:{port}/crds?timeout=30s\": service \"hook\" not found");
     assert!(answer.message().ends_with(&expected), "{}", answer.message());
 }
 

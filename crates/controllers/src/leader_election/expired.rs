@@ -8,7 +8,7 @@ use controller::{Controller, Listers, Plan, Watches, Write};
 use k8s_openapi::api::coordination::v1beta1::LeaseCandidate;
 use std::time::Duration;
 
-use super::{CANDIDACY, age, answered, is_expired};
+use super::{CANDIDACY, answered};
 
 pub struct ExpiredCandidates;
 
@@ -26,14 +26,17 @@ impl Controller for ExpiredCandidates {
         if candidate.metadata.deletion_timestamp.is_some() {
             return plan;
         }
-        if is_expired(candidate, now) {
+        // Upstream looks at all of them now and then: who has not said anything yet has as long.
+        let last = answered(candidate).map(|time| time.0);
+        let last = last.or(candidate.metadata.creation_timestamp.as_ref().map(|time| time.0));
+        let silent = last.map(|last| Duration::try_from(now.duration_since(last)).unwrap_or_default());
+        if silent.is_none_or(|silent| silent > CANDIDACY) {
             // As it was seen: one that has just spoken stays.
             let resource_version = candidate.metadata.resource_version.clone();
             plan.step(Write::delete_with(candidate, DeleteOptions { resource_version, ..DeleteOptions::default() }));
             return plan;
         }
-        let silent = age(answered(candidate), now).unwrap_or_default();
-        plan.again_after(CANDIDACY.saturating_sub(silent) + Duration::from_secs(1));
+        plan.again_after(CANDIDACY.saturating_sub(silent.unwrap_or_default()) + Duration::from_secs(1));
         plan
     }
 }
@@ -56,6 +59,10 @@ mod tests {
         check("a 1.0.0 1.0.0 renewed=-1801", gone, None);
         check("a 1.0.0 1.0.0 renewed=-9000 asked=-1", gone, None);
         check("a 1.0.0 1.0.0 renewed=never", gone, None);
+        let mut young = candidate("a 1.0.0 1.0.0 renewed=never");
+        young.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(NOW)));
+        let plan = ExpiredCandidates.plan(&young, &(), at(NOW));
+        assert_eq!((plan.to_string(), plan.requeue_after.map(|after| after.as_secs())), (String::new(), Some(1801)));
         let mut going = candidate("a 1.0.0 1.0.0 renewed=never");
         going.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(NOW)));
         assert!(ExpiredCandidates.plan(&going, &(), at(NOW)).is_empty());

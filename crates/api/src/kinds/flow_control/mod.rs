@@ -20,7 +20,7 @@ pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
     generation: Generation::CountsChangesOf("spec"),
     default: Some(|schema| {
         if let Some(spec) = &mut schema.spec {
-            spec.matching_precedence.get_or_insert(1000);
+            unless_given(&mut spec.matching_precedence, 1000);
         }
     }),
     columns: &[
@@ -94,9 +94,16 @@ fn default_level(level: &mut PriorityLevelConfiguration) {
         limited.nominal_concurrency_shares.get_or_insert(30);
         limited.lendable_percent.get_or_insert(0);
         if let Some(queuing) = limited.limit_response.as_mut().and_then(|r| r.queuing.as_mut()) {
-            queuing.queues.get_or_insert(64);
-            queuing.hand_size.get_or_insert(8);
-            queuing.queue_length_limit.get_or_insert(50);
+            unless_given(&mut queuing.queues, 64);
+            unless_given(&mut queuing.hand_size, 8);
+            unless_given(&mut queuing.queue_length_limit, 50);
         }
+    }
+}
+
+/// These fields are no pointers in Go: a zero stands for nothing.
+fn unless_given(field: &mut Option<i32>, default: i32) {
+    if field.unwrap_or(0) == 0 {
+        *field = Some(default);
     }
 }

@@ -125,13 +125,8 @@ fn choose_pods(object: &mut Value) {
     }
 }
 
-/// The warning about a name that the hostnames of Pods are made of.
-pub(crate) const DOTTED_NAME: &str = "metadata.name: this is used in Pod names and hostnames, which can result in surprising \
-    behavior; a DNS label is recommended";
-
 fn job_warnings(job: &Job, new: bool) -> Vec<String> {
-    let dotted = new && job.metadata.name.as_deref().unwrap_or_default().contains('.');
-    let of_name = dotted.then(|| DOTTED_NAME.to_owned());
+    let of_name = new.then(|| workload::name_warning(&job.metadata)).flatten();
     let of_spec = spec(job).map(|spec| warnings(spec, &Path::new("spec"))).unwrap_or_default();
     of_name.into_iter().chain(of_spec).collect()
 }
