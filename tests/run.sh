@@ -3,7 +3,8 @@
 # it was, also when a test fails. $SKIFF names the binary, $KUBECTL a kubectl; a newer kubectl is tried besides.
 set -euo pipefail
 cd "$(dirname "$0")"
-# $TOYS names a driver of devices, which `cargo test` builds among the examples, and $WIREGUARD a test of the crate network.
+# $TOYS names a driver of devices, which `cargo test` builds among the examples, $WIREGUARD a test of the crate network, and
+# $DEBUG_SKIFF a debug build of the binary.
 if [ "$(id -u)" != 0 ]; then
     echo "SKIPPED: the cluster tests need root"
     exit 0
@@ -20,12 +21,14 @@ run() { # run NAME COMMAND...
     local name=$1
     shift
     echo "=== $name"
+    local begun=$SECONDS
     if "$@"; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
         echo "--- FAILED: $name" | tee -a "$FAILURES"
     fi
+    echo "    $((SECONDS - begun)) s, until $(date +%T)"
 }
 
 old=${KUBECTL:-$(command -v kubectl || true)}
