@@ -27,11 +27,10 @@ check: install
 # Simulated clusters live for hours: their tests run on the optimized build, whose crates `make cluster` needs anyway. All of these
 # are named each time, so that each is built with the same features.
 FAST := --profile fast -p skiff -p csi-hostpath
-SIM_TESTS := $(patsubst crates/sim/tests/%.rs,--test %,$(wildcard crates/sim/tests/*.rs))
 
 unit: install-tests
 	$(CARGO) test --workspace --exclude sim
-	$(CARGO) test $(FAST) -p sim --lib $(SIM_TESTS)
+	$(CARGO) test $(FAST) -p sim --lib --test clusters
 
 # The tests find their CSI driver beside the binary, and what `make unit` has built if it was there before.
 cluster: install-tests

@@ -63,7 +63,7 @@ fn patches() -> Vec<Attack> {
         deeper.push(json!({"op": "move", "from": "/b", "path": "/a"}));
     }
     let finalizers = |count| (0..count).map(|i| Value::from(format!("a/{i}"))).collect::<Vec<_>>();
-    let labels: String = (0..200_000).map(|i| format!("\"l{i}\":\"\",")).collect();
+    let labels: String = (0..150_000).map(|i| format!("\"l{i}\":\"\",")).collect();
     let rejected = "the server rejected our request due to an error in our request";
     let too_large = "Request entity too large: ";
     let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "victim", "finalizers": finalizers(100_000)}});

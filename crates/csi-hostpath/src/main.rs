@@ -4,6 +4,8 @@
 mod disks;
 mod moods;
 
+// Only for its feature, which libraries of the tests ask for: so the optimized build is the same with them and without.
+use bitflags as _;
 use std::{
     fs, io,
     path::{Path, PathBuf},

@@ -11,8 +11,10 @@ pub struct Source {
     pub text: String,
 }
 
+/// The checkout in which the tests run, and not the one in which they were built: a build that is kept may be of another.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
+    Path::new(&package).join("../..").canonicalize().expect("the repository is there")
 }
 
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) {

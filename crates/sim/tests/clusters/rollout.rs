@@ -1,6 +1,6 @@
 //! A Deployment's life on 50 hollow nodes in bad weather, under several seeds.
 //!
-//! `SIM_SEED=7 cargo test -p sim --test rollout` repeats one.
+//! `SIM_SEED=7 cargo test -p sim --test clusters rollout` repeats one.
 
 use client::rest::{self, DeleteOptions, Resource, Verb};
 use clock::Duration;

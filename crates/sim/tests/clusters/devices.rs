@@ -1,7 +1,7 @@
 //! Devices from end to end: Pods whose claims are made from a template share what nodes have, one after the other, whoever
 //! restarts meanwhile and however bad the weather is.
 //!
-//! `SIM_SEED=7 cargo test -p sim --test devices` repeats one.
+//! `SIM_SEED=7 cargo test -p sim --test clusters devices` repeats one.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Stories made from the seed. `SIM_SEED=7 cargo test -p sim --test stories claims` repeats one.
+//! Stories made from the seed. `SIM_SEED=7 cargo test -p sim --test clusters stories::claims` repeats one.
 
 use sim::{
     cluster::{seeds, simulate},
