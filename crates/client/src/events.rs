@@ -4,7 +4,11 @@
 //! recorder correlates them as client-go does: the same event again raises a count, many alike are combined into one,
 //! and an object that causes too many is silenced for a while.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    time::Duration,
+};
 
 use api::object::{Kind, Object};
 use clock::Timestamp;
@@ -166,11 +170,33 @@ struct Bucket {
     last: Timestamp,
 }
 
+/// The numbers in the names of events: the time in nanoseconds, made unique, since several events may be told in one moment. Some of
+/// its last bits are the recorder's own: others may tell of the same object at the same time.
+struct Numbers {
+    own: i128,
+    last: i128,
+}
+
+impl Numbers {
+    const OWN: i128 = 1 << 12;
+
+    fn of(source: &EventSource) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (&source.component, &source.host).hash(&mut hasher);
+        Numbers { own: i128::from(hasher.finish()) % Self::OWN, last: 0 }
+    }
+
+    fn next(&mut self, at: Timestamp) -> i128 {
+        let moment = at.as_nanosecond() / Self::OWN;
+        self.last = moment.max(self.last + 1);
+        self.last * Self::OWN + self.own
+    }
+}
+
 /// Decides what becomes of an event; what it knows of the past is all here.
 struct Correlator {
     source: EventSource,
-    /// The number in the last event's name.
-    last_number: i128,
+    numbers: Numbers,
     buckets: HashMap<(String, String), Bucket>,
     groups: HashMap<Alike, Group>,
     sent: HashMap<(Alike, String), Event>,
@@ -178,7 +204,8 @@ struct Correlator {
 
 impl Correlator {
     fn new(source: EventSource) -> Self {
-        Correlator { source, last_number: 0, buckets: HashMap::new(), groups: HashMap::new(), sent: HashMap::new() }
+        let numbers = Numbers::of(&source);
+        Correlator { source, numbers, buckets: HashMap::new(), groups: HashMap::new(), sent: HashMap::new() }
     }
 
     fn correlate(&mut self, told: Told) -> Option<Send> {
@@ -255,9 +282,7 @@ impl Correlator {
     fn fresh(&mut self, told: &Told, message: String, at: Time) -> Event {
         let object = &told.object;
         let namespace = object.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
-        // The time in nanoseconds, made unique: several events may be told in one moment.
-        self.last_number = told.at.as_nanosecond().max(self.last_number + 1);
-        let name = format!("{}.{:x}", object.name.as_deref().unwrap_or(""), self.last_number);
+        let name = format!("{}.{:x}", object.name.as_deref().unwrap_or(""), self.numbers.next(told.at));
         Event {
             metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..Default::default() },
             involved_object: object.clone(),
@@ -300,6 +325,9 @@ mod tests {
         assert_eq!((again.name == first.name, again.event.count), (true, Some(2)));
         let same_moment = correlator.correlate(told(1, "Pulled", "a third")).unwrap();
         assert_ne!(same_moment.name, first.name);
+        let of_another = EventSource { component: Some("another".into()), ..Default::default() };
+        let of_another = Correlator::new(of_another).correlate(told(1, "Pulled", "image")).unwrap();
+        assert_ne!(of_another.name, first.name);
         assert_eq!(first.namespace, "default");
     }
 

@@ -1,13 +1,13 @@
-//! Pods that share a volume and want different labels for it are in conflict, where the controller of such warnings runs.
+//! Pods that share a volume and want different labels for it are told, where the controller of such warnings runs.
 
 use client::{
-    Kind,
+    Api, Kind,
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use clock::{Duration, Instant};
 use json::{Value, json};
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::CSIDriver,
 };
 use sim::{Cluster, Component, cluster::simulate};
@@ -42,6 +42,19 @@ async fn make_bound_claim(cluster: &Cluster) {
     cluster.until("the claim is bound", SOON, |m| m.claims.bound == 1).await;
 }
 
+/// The conflicts that Pods were told of, as `pod: message`, in order.
+async fn told(cluster: &Cluster) -> Vec<String> {
+    let all = Api::<Event>::all(cluster.client()).list(&[]).await.unwrap();
+    let ours = all.into_iter().filter(|event| event.reason.as_deref() == Some("SELinuxLabelConflict"));
+    let text = |event: Event| {
+        assert_eq!((event.type_.as_deref(), event.count), (Some("Normal"), Some(1)));
+        format!("{}: {}", event.involved_object.name.unwrap_or_default(), event.message.unwrap_or_default())
+    };
+    let mut told: Vec<String> = ours.map(text).collect();
+    told.sort();
+    told
+}
+
 /// The rows of conflicts on the page of metrics, once there are as many.
 async fn conflicts(count: usize) -> Vec<String> {
     let begun = Instant::now();
@@ -58,7 +71,7 @@ async fn conflicts(count: usize) -> Vec<String> {
 }
 
 #[test]
-fn pods_with_different_labels_for_one_volume_are_in_conflict() {
+fn pods_with_different_labels_for_one_volume_are_told() {
     simulate(1, async |seed| {
         let mut cluster = Cluster::start(seed, 0).await;
         cluster.options.enabled.push("selinux-warning-controller".to_owned());
@@ -77,7 +90,28 @@ fn pods_with_different_labels_for_one_volume_are_in_conflict() {
             rows.iter().any(|row| row.contains("pod1_name=\"a\"") && row.contains("pod2_value=\":::s0:c2\"")),
             "{rows:#?}"
         );
+        let begun = Instant::now();
+        let mut events = told(&cluster).await;
+        while events.len() < 4 && begun.elapsed() < SOON {
+            clock::sleep(Duration::from_secs(1)).await;
+            events = told(&cluster).await;
+        }
+        let text = |pod: &str, own: &str, other: &str, theirs: &str| {
+            format!(
+                "{pod}: SELinux label \":::{own}\" conflicts with pod {other} that uses the same volume as this pod with SELinux label \
+                 \":::{theirs}\". If both pods land on the same node, only one of them may access the volume."
+            )
+        };
+        let expected = [
+            text("a", "s0:c1", "b", "s0:c2"),
+            text("b", "s0:c2", "a", "s0:c1"),
+            text("b", "s0:c2", "like-a", "s0:c1"),
+            text("like-a", "s0:c1", "b", "s0:c2"),
+        ];
+        assert_eq!(events, expected);
         write::<Pod>(&cluster, "default", "b", Verb::Delete(DeleteOptions::default())).await;
         conflicts(0).await;
+        // Those that stay are told nothing anew.
+        assert_eq!(told(&cluster).await, expected);
     });
 }
