@@ -88,6 +88,8 @@ pub enum Generation {
     None,
     /// 1 on create; one more whenever this part of the object changes.
     CountsChangesOf(&'static str),
+    /// None on create; one more, the first included, whenever this part of the object changes.
+    CountsLaterChangesOf(&'static str),
     /// 1 on create; one more whenever the function says that something counted changed.
     Counts(fn(new: &Value, old: &Value) -> bool),
 }

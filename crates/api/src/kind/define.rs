@@ -183,7 +183,9 @@ where
     fn generation_counts(&self, new: &Value, old: &Value) -> bool {
         match self.kind.generation {
             Generation::None => false,
-            Generation::CountsChangesOf(field) => new.get(field) != old.get(field),
+            Generation::CountsChangesOf(field) | Generation::CountsLaterChangesOf(field) => {
+                new.get(field) != old.get(field)
+            }
             Generation::Counts(changed) => changed(new, old),
         }
     }
@@ -305,7 +307,7 @@ where
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        if !matches!(self.kind.generation, Generation::None)
+        if !matches!(self.kind.generation, Generation::None | Generation::CountsLaterChangesOf(_))
             && let Some(metadata) = meta::metadata_mut(object)
         {
             metadata.insert("generation", Value::from(1));

@@ -21,6 +21,7 @@ pub const API_SERVICE: Kind<APIService> = Kind {
     }),
     prepare_create: Some(prepare_create),
     validate: Some(validate),
+    validate_status: Some(|new, _| validate_status(new)),
     columns: &[
         name(),
         col("Service", "The reference to the service that hosts this API endpoint.", |a, _| {
@@ -117,9 +118,32 @@ fn available(api: &APIService) -> String {
     }
 }
 
+fn validate_status(new: &Value) -> Errors {
+    let path = Path::new("status").child("conditions");
+    let list = new.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    let known = &["True", "False", "Unknown"];
+    let said = |condition: &'_ Value| condition.get("status").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let all = list.into_iter().flatten().map(said).enumerate();
+    let wrong = all.filter(|(_, status)| !known.contains(&status.as_str()));
+    wrong.map(|(i, status)| FieldError::not_supported(&path.index(i).child("status"), status, known)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::rollout;
+
+    #[test]
+    fn a_condition_holds_or_does_not_or_nobody_knows() {
+        let check = |statuses: &[&str], expected: &[&str]| {
+            let conditions: Vec<Value> = statuses.iter().map(|s| json!({"type": "Available", "status": s})).collect();
+            let new = json!({"conditions": conditions});
+            rollout::check_status(API_SERVICE.validate_status, &new, &Value::Null, expected);
+        };
+        check(&["True", "False", "Unknown"], &[]);
+        let supported = "supported values: \"True\", \"False\", \"Unknown\"";
+        check(&["True", "Yes"], &[&format!("status.conditions[1].status: Unsupported value: \"Yes\": {supported}")]);
+    }
 
     fn check(name: &str, spec: Value, expected: &[&str]) {
         let api: APIService = json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();

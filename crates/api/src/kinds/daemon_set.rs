@@ -21,6 +21,7 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     default_within_spec: true,
     validate: Some(validate),
+    validate_status: Some(validate_status),
     prepare_create: Some(|set| note_template(set, 0)),
     prepare_update: Some(prepare_update),
     columns: &[
@@ -145,9 +146,43 @@ fn validate_rolling(rolling: &RollingUpdateDaemonSet, path: &Path) -> Errors {
     errors
 }
 
+fn validate_status(new: &Value, old: &Value) -> Errors {
+    let counts = [
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+        "collisionCount",
+    ];
+    let mut errors = rollout::status_counts(new, &counts, &[]);
+    errors.extend(rollout::fewer_collisions(new, old));
+    errors
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_count_of_a_status_is_negative() {
+        let check = |new: Value, old: Value, expected: &[&str]| {
+            rollout::check_status(DAEMON_SET.validate_status, &new, &old, expected);
+        };
+        check(json!({"currentNumberScheduled": 1, "numberReady": 2, "collisionCount": 3}), Value::Null, &[]);
+        check(
+            json!({"numberMisscheduled": -1, "numberUnavailable": -2}),
+            json!({"collisionCount": 0}),
+            &[
+                "status.numberMisscheduled: Invalid value: -1: must be greater than or equal to 0",
+                "status.numberUnavailable: Invalid value: -2: must be greater than or equal to 0",
+                "status.collisionCount: Invalid value: 0: cannot be decremented",
+            ],
+        );
+    }
 
     #[test]
     fn templates_are_counted_by_the_server_alone() {

@@ -24,6 +24,7 @@ pub const DEPLOYMENT: Kind<Deployment> = Kind {
         new.get("spec") != old.get("spec") || annotations(new) != annotations(old)
     }),
     validate: Some(validate),
+    validate_status: Some(validate_status),
     columns: &[
         name(),
         col("Ready", workload::READY_ABOUT, |d, _| {
@@ -108,5 +109,55 @@ fn validate_strategy(spec: &DeploymentSpec, path: &Path) -> Errors {
             let shown = internal_form::compact("DeploymentStrategy", strategy);
             vec![FieldError::not_supported_shown(path, &shown, &["Recreate", "RollingUpdate"])]
         }
+    }
+}
+
+fn validate_status(new: &Value, old: &Value) -> Errors {
+    let counts = [
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
+    ];
+    let [ready, available, available_of_ready] = rollout::READY_PARTS;
+    let updated = ("updatedReplicas", "replicas", rollout::MORE_THAN_ALL);
+    let mut errors = rollout::status_counts(new, &counts, &[updated, ready, available, available_of_ready]);
+    errors.extend(rollout::fewer_collisions(new, old));
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use json::json;
+
+    #[test]
+    fn a_status_counts_parts_of_its_replicas() {
+        let check = |new: Value, old: Value, expected: &[&str]| {
+            rollout::check_status(DEPLOYMENT.validate_status, &new, &old, expected);
+        };
+        let full = json!({"observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 2,
+            "availableReplicas": 2, "unavailableReplicas": 1, "terminatingReplicas": 4, "collisionCount": 1});
+        check(full, json!({"collisionCount": 1}), &[]);
+        check(json!({}), Value::Null, &[]);
+        let least = "must be greater than or equal to 0";
+        check(
+            json!({"observedGeneration": -1, "terminatingReplicas": -2, "updatedReplicas": 1, "readyReplicas": 2,
+                "availableReplicas": 3}),
+            json!({"collisionCount": 2}),
+            &[
+                &format!("status.observedGeneration: Invalid value: -1: {least}"),
+                &format!("status.terminatingReplicas: Invalid value: -2: {least}"),
+                "status.updatedReplicas: Invalid value: 1: cannot be greater than status.replicas",
+                "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas",
+                "status.availableReplicas: Invalid value: 3: cannot be greater than status.replicas",
+                "status.availableReplicas: Invalid value: 3: cannot be greater than readyReplicas",
+                "status.collisionCount: Invalid value: 0: cannot be decremented",
+            ],
+        );
     }
 }

@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn reported_addresses_are_addresses() {
         let check = |plural: &str, status: Value, expected: &[&str]| {
-            let object =
-                json!({"metadata": {"name": "a", "namespace": "b"}, "spec": {"containers": []}, "status": status});
+            let spec = json!({"containers": [], "type": "LoadBalancer"});
+            let object = json!({"metadata": {"name": "a", "namespace": "b"}, "spec": spec, "status": status});
             let strategy = &built_in().find("", "v1", plural).expect("served").strategy;
             let errors = strategy.check_update(&object, &object, Target::Status).err().unwrap_or_default();
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{status}");
@@ -169,15 +169,17 @@ mod tests {
             json!({"podIP": "x", "hostIP": "x"}),
             &[&format!("status.podIP: {bad}"), &format!("status.hostIP: {bad}")],
         );
-        let twice = json!({"hostIPs": [{"ip": "10.0.0.1"}, {"ip": "::ffff:10.0.0.2"}]});
+        let twice = json!({"hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}, {"ip": "::ffff:10.0.0.2"}]});
         let detail = "may specify no more than one IP for each IP family";
         check(
             "pods",
             twice,
             &[&format!("status.hostIPs: Invalid value: [\"10.0.0.1\",\"::ffff:10.0.0.2\"]: {detail}")],
         );
-        let ingress =
-            |ip: &str, hostname: &str| json!({"loadBalancer": {"ingress": [{"ip": ip, "hostname": hostname}]}});
+        let ingress = |ip: &str, hostname: &str| {
+            let mode = (!ip.is_empty()).then_some("VIP");
+            json!({"loadBalancer": {"ingress": [{"ip": ip, "ipMode": mode, "hostname": hostname}]}})
+        };
         check("services", ingress("10.0.0.1", ""), &[]);
         check("services", ingress("x", ""), &[&format!("status.loadBalancer.ingress[0].ip: {bad}")]);
         let named = "Invalid value: \"10.0.0.1\": must be a DNS name, not an IP address";

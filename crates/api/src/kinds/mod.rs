@@ -252,6 +252,30 @@ mod tests {
         all.served.into_iter().chain(all.unserved).collect()
     }
 
+    #[test]
+    fn generations_count_as_upstreams_do() {
+        let check = |plural: &str, field: &str, expected: [Option<i64>; 3]| {
+            let kinds = every_kind();
+            let strategy = &kinds.iter().find(|d| d.plural == plural).unwrap().strategy;
+            let mut made = json!({"metadata": {"name": "a"}, field: 1});
+            strategy.prepare_create(&mut made);
+            let change = |old: &json::Value, value: i64| {
+                let mut new = old.clone();
+                new[field] = json!(value);
+                strategy.prepare_update(&mut new, old, Target::Object);
+                new
+            };
+            let changed = change(&change(&made, 2), 2);
+            let again = change(&changed, 3);
+            let found = [made, changed, again].map(|object| object["metadata"]["generation"].as_i64());
+            assert_eq!(found, expected, "{plural}");
+        };
+        check("csidrivers", "spec", [None, Some(1), Some(2)]);
+        check("priorityclasses", "description", [Some(1); 3]);
+        check("networkpolicies", "spec", [Some(1), Some(2), Some(3)]);
+        check("storageclasses", "provisioner", [None; 3]);
+    }
+
     /// Upstream's strategies differ in this from kind to kind.
     #[test]
     fn a_write_of_the_status_leaves_of_the_metadata_what_upstream_leaves() {

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 
 use json::Value;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMapNodeConfigSource, Node, NodeConfigSource, NodeStatus};
+use serde::Deserialize;
 
 use crate::features::Feature;
 use crate::kind::cell;
 use crate::kind::{Gated, Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::kinds::pod::placement;
+use crate::kinds::resource_quota;
 use crate::meta::field_text_or;
 use crate::rules::declared_feature;
-use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::field::{Errors, FieldError, Path, show};
 use crate::validation::internal_form;
 use crate::validation::names;
 use crate::validation::object_meta::invalid_at;
@@ -41,10 +43,7 @@ pub const NODE: Kind<Node> = Kind {
         ];
         told.into_iter().filter(|(told, _)| *told).map(|(_, text)| text.to_owned()).collect()
     }),
-    validate_status: Some(|new, old| {
-        let (new, old) = (declared_feature::of_node(new), declared_feature::of_node(old));
-        if new == old { Errors::new() } else { declared_features(&new) }
-    }),
+    validate_status: Some(validate_status),
     status_on_create: true,
     gated: &[Gated { feature: Feature::NodeDeclaredFeatures, fields: &["status.declaredFeatures"] }],
     columns: &[
@@ -150,8 +149,93 @@ fn validate(node: &Node) -> Errors {
             errors.push(FieldError::invalid(&spec.child("podCIDRs").index(i), range, detail));
         }
     }
+    errors.extend(node.status.iter().flat_map(resources));
     let declared = node.status.as_ref().and_then(|s| s.declared_features.as_deref());
     errors.extend(declared_features(declared.unwrap_or_default()));
+    errors
+}
+
+/// What the node has and gives.
+fn resources(status: &NodeStatus) -> Errors {
+    let parts = [("capacity", &status.capacity), ("allocatable", &status.allocatable)];
+    let amounts = parts.into_iter().flat_map(|(field, amounts)| amounts.iter().flatten().map(move |a| (field, a)));
+    let path = Path::new("status");
+    amounts
+        .flat_map(|(field, (name, text))| resource_quota::amount(name, text, &path.child(field).child(name)))
+        .collect()
+}
+
+/// What only a changed status is asked for: each address once, and well-formed sources of the kubelet's configuration.
+fn changed_status(status: &NodeStatus) -> Errors {
+    let (path, mut seen, mut errors) = (Path::new("status"), BTreeSet::new(), Errors::new());
+    for (i, address) in status.addresses.iter().flatten().enumerate() {
+        if !seen.insert((&address.type_, &address.address)) {
+            let shown = format!("{{\"Type\":{},\"Address\":{}}}", show(&address.type_), show(&address.address));
+            errors.push(FieldError::duplicate_shown(&path.child("addresses").index(i), &shown));
+        }
+    }
+    let Some(config) = &status.config else { return errors };
+    let sources =
+        [("assigned", &config.assigned), ("active", &config.active), ("lastKnownGood", &config.last_known_good)];
+    for (field, source) in sources {
+        errors.extend(source.iter().flat_map(|s| config_source(s, true, &path.child("config").child(field))));
+    }
+    errors
+}
+
+/// Where a kubelet's configuration is. The status says which version of it that was, the spec does not.
+fn config_source(source: &NodeConfigSource, known: bool, path: &Path) -> Errors {
+    let Some(map) = &source.config_map else {
+        let detail = "exactly one reference subfield must be non-nil";
+        return vec![FieldError::invalid_shown(path, r#"{"ConfigMap":null}"#, detail)];
+    };
+    let path = path.child("configMap");
+    let mut errors = Errors::new();
+    for (field, value) in [("uid", &map.uid), ("resourceVersion", &map.resource_version)] {
+        let given = value.as_deref().is_some_and(|value| !value.is_empty());
+        match (known, given) {
+            (true, false) => {
+                errors.push(FieldError::required(&path.child(field), &format!("{field} must be set in status")));
+            }
+            (false, true) => {
+                errors.push(FieldError::forbidden(&path.child(field), &format!("{field} must not be set in spec")));
+            }
+            _ => {}
+        }
+    }
+    errors.extend(config_map(map, &path));
+    errors
+}
+
+fn config_map(map: &ConfigMapNodeConfigSource, path: &Path) -> Errors {
+    let check = |field: &str, value: &str, wrong: Vec<String>| match value {
+        "" => vec![FieldError::required(&path.child(field), &format!("{field} must be set"))],
+        value => invalid_at(path, field, value, wrong),
+    };
+    let mut errors = check("namespace", &map.namespace, names::dns1123_label(&map.namespace));
+    errors.extend(check("name", &map.name, names::dns1123_subdomain(&map.name)));
+    errors.extend(check("kubeletConfigKey", &map.kubelet_config_key, names::config_key(&map.kubelet_config_key)));
+    errors
+}
+
+/// A write of the status. Of a status that lists all images only the parts with rules are decoded.
+fn validate_status(new: &Value, old: &Value) -> Errors {
+    fn part<'a, T: Deserialize<'a>>(node: &'a Value, field: &str) -> Option<T> {
+        T::deserialize(node.get("status")?.get(field)?).ok()
+    }
+    let status = NodeStatus {
+        capacity: part(new, "capacity"),
+        allocatable: part(new, "allocatable"),
+        addresses: part(new, "addresses"),
+        config: part(new, "config"),
+        ..NodeStatus::default()
+    };
+    let mut errors = resources(&status);
+    errors.extend(changed_status(&status));
+    let (new, old) = (declared_feature::of_node(new), declared_feature::of_node(old));
+    if new != old {
+        errors.extend(declared_features(&new));
+    }
     errors
 }
 
@@ -191,7 +275,9 @@ const FEATURE_NAME: &str = "must start with an UpperCamelCase segment, with subs
 
 /// The address range of a node is given once.
 fn validate_update(new: &Node, old: &Node, _: Target) -> Errors {
-    let mut errors = Errors::new();
+    let mut errors: Errors = new.status.iter().flat_map(changed_status).collect();
+    let source = new.spec.as_ref().and_then(|spec| spec.config_source.as_ref());
+    errors.extend(source.iter().flat_map(|s| config_source(s, false, &Path::new("spec").child("configSource"))));
     let ranges = |n: &Node| n.spec.as_ref().and_then(|s| s.pod_cidrs.clone()).unwrap_or_default();
     let spec = Path::new("spec");
     if !ranges(old).is_empty() && ranges(new) != ranges(old) {
@@ -213,6 +299,42 @@ fn validate_update(new: &Node, old: &Node, _: Target) -> Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::rollout;
+    use json::json;
+
+    #[test]
+    fn a_status_tells_of_amounts_addresses_and_sources() {
+        let check = |new: Value, expected: &[&str]| {
+            rollout::check_status(NODE.validate_status, &new, &Value::Null, expected);
+        };
+        let source = |uid: &str| {
+            json!({"configMap": {"namespace": "kube-system", "name": "c", "uid": uid,
+            "resourceVersion": "7", "kubeletConfigKey": "kubelet"}})
+        };
+        check(
+            json!({"capacity": {"cpu": "1500m", "pods": "110", "example.com/gpu": "1"}, "allocatable": {"pods": "100"},
+                "addresses": [{"type": "InternalIP", "address": "1.1.1.1"}, {"type": "ExternalIP", "address": "1.1.1.1"}],
+                "config": {"active": source("u")}, "images": [{"names": ["a"]}]}),
+            &[],
+        );
+        check(
+            json!({"capacity": {"pods": "1500m"}, "allocatable": {"memory": "-1"},
+                "addresses": [{"type": "InternalIP", "address": "1.1.1.1"}, {"type": "InternalIP", "address": "1.1.1.1"}],
+                "config": {"assigned": {}, "active": source("")}}),
+            &[
+                "status.capacity.pods: Invalid value: \"1500m\": must be an integer",
+                "status.allocatable.memory: Invalid value: \"-1\": must be greater than or equal to 0",
+                "status.addresses[1]: Duplicate value: {\"Type\":\"InternalIP\",\"Address\":\"1.1.1.1\"}",
+                "status.config.assigned: Invalid value: {\"ConfigMap\":null}: exactly one reference subfield must be non-nil",
+                "status.config.active.configMap.uid: Required value: uid must be set in status",
+            ],
+        );
+        let node = |status: Value| json::from_value::<Node>(json!({"status": status})).unwrap();
+        assert_eq!(validate(&node(json!({"capacity": {"pods": "1500m"}}))).len(), 1);
+        let twice = json!({"addresses": [{"type": "a", "address": "b"}, {"type": "a", "address": "b"}]});
+        assert_eq!(validate(&node(twice.clone())).len(), 0, "a new node may say it");
+        assert_eq!(validate_update(&node(twice), &node(json!({})), Target::Object).len(), 1);
+    }
 
     #[test]
     fn declared_features_are_names_in_order() {

@@ -2,10 +2,13 @@
 
 use json::Value;
 use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
 
 use crate::kind::{Generation, Kind, age, col, int, name};
 use crate::kinds::rollout;
+use crate::validation::conditions;
 use crate::validation::field::{Errors, FieldError, Path};
 
 pub const POD_DISRUPTION_BUDGET: Kind<PodDisruptionBudget> = Kind {
@@ -14,6 +17,7 @@ pub const POD_DISRUPTION_BUDGET: Kind<PodDisruptionBudget> = Kind {
     status: true,
     generation: Generation::CountsChangesOf("spec"),
     validate: Some(validate),
+    validate_status: Some(|new, _| validate_status(new)),
     columns: &[
         name(),
         col("Min Available", "The minimum number of pods that must be available.", |b, _| {
@@ -51,6 +55,15 @@ fn validate(budget: &PodDisruptionBudget) -> Errors {
     errors
 }
 
+fn validate_status(new: &Value) -> Errors {
+    let given = new.get("status").and_then(|status| status.get("conditions"));
+    let given = given.and_then(|list| Vec::<Condition>::deserialize(list).ok()).unwrap_or_default();
+    let mut errors = conditions::validate(&given, &Path::new("status").child("conditions"));
+    let counts = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+    errors.extend(rollout::status_counts(new, &counts, &[]));
+    errors
+}
+
 fn number(budget: &PodDisruptionBudget, of: fn(&PodDisruptionBudgetSpec) -> Option<&IntOrString>) -> Value {
     match budget.spec.as_ref().and_then(of) {
         Some(IntOrString::Int(n)) => Value::from(n.to_string()),
@@ -61,3 +74,31 @@ fn number(budget: &PodDisruptionBudget, of: fn(&PodDisruptionBudgetSpec) -> Opti
 
 /// The body of a Pod's `eviction` subresource.
 pub const EVICTION: Kind<Eviction> = Kind { verbs: &[], ..Kind::BASE };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use json::json;
+
+    #[test]
+    fn a_status_has_counts_and_conditions() {
+        let check = |new: Value, expected: &[&str]| {
+            rollout::check_status(POD_DISRUPTION_BUDGET.validate_status, &new, &Value::Null, expected);
+        };
+        let condition = |status: &str| {
+            json!({"type": "DisruptionAllowed", "status": status, "reason": "Enough",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let counts = json!({"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2,
+            "conditions": [condition("True")]});
+        check(counts, &[]);
+        check(
+            json!({"disruptionsAllowed": -1, "expectedPods": -2, "conditions": [condition("Maybe")]}),
+            &[
+                "status.conditions[0].status: Unsupported value: \"Maybe\": supported values: \"False\", \"True\", \"Unknown\"",
+                "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0",
+                "status.expectedPods: Invalid value: -2: must be greater than or equal to 0",
+            ],
+        );
+    }
+}

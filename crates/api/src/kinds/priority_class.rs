@@ -13,9 +13,8 @@ const SYSTEM: &[(&str, i32)] = &[("system-cluster-critical", 2_000_000_000), ("s
 
 pub const PRIORITY_CLASS: Kind<PriorityClass> = Kind {
     short: &["pc"],
-    generation: Generation::Counts(|new, old| {
-        ["value", "globalDefault", "description", "preemptionPolicy"].iter().any(|f| new.get(f) != old.get(f))
-    }),
+    // Upstream counts none of its changes.
+    generation: Generation::Counts(|_, _| false),
     default: Some(|class| {
         class.preemption_policy.get_or_insert_with(|| "PreemptLowerPriority".to_owned());
     }),

@@ -19,6 +19,7 @@ pub const REPLICA_SET: Kind<ReplicaSet> = Kind {
     default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     default_within_spec: true,
     validate: Some(validate),
+    validate_status: Some(|new, _| rollout::replica_counts(new)),
     columns: ReplicaSet::COLUMNS,
     warnings: Some(workload::named_warnings),
     ..workload::base()
@@ -57,4 +58,36 @@ fn validate(set: &ReplicaSet) -> Errors {
     errors.extend(pod::validate_template(template, &path.child("template")));
     errors.extend(rollout::always_restarts(template, "ReplicaSet", &path.child("template")));
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::replication_controller::REPLICATION_CONTROLLER;
+    use json::{Value, json};
+
+    #[test]
+    fn a_status_counts_parts_of_its_replicas() {
+        let check = |new: Value, expected: &[&str]| {
+            for check in [REPLICA_SET.validate_status, REPLICATION_CONTROLLER.validate_status] {
+                rollout::check_status(check, &new, &Value::Null, expected);
+            }
+        };
+        check(
+            json!({"observedGeneration": 1, "replicas": 3, "fullyLabeledReplicas": 3, "readyReplicas": 2,
+                "availableReplicas": 2, "terminatingReplicas": 4}),
+            &[],
+        );
+        check(
+            json!({"observedGeneration": -1, "replicas": 1, "fullyLabeledReplicas": 2, "readyReplicas": 2,
+                "availableReplicas": 3}),
+            &[
+                "status.observedGeneration: Invalid value: -1: must be greater than or equal to 0",
+                "status.fullyLabeledReplicas: Invalid value: 2: cannot be greater than status.replicas",
+                "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas",
+                "status.availableReplicas: Invalid value: 3: cannot be greater than status.replicas",
+                "status.availableReplicas: Invalid value: 3: cannot be greater than readyReplicas",
+            ],
+        );
+    }
 }

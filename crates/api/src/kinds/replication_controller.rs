@@ -21,6 +21,7 @@ pub const REPLICATION_CONTROLLER: Kind<ReplicationController> = Kind {
     default: Some(default),
     default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     validate: Some(validate),
+    validate_status: Some(|new, _| rollout::replica_counts(new)),
     columns: ReplicationController::COLUMNS,
     field_labels: &[label("status.replicas", |o| field_text(o, &["status", "replicas"]))],
     warnings: Some(workload::named_warnings),

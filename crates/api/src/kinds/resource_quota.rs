@@ -1,7 +1,9 @@
 //! ResourceQuota: what all objects of a namespace together may ask for. How they are counted is `rules/quota`.
 
 use json::Value;
-use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec};
+use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::Deserialize;
 
 use crate::kind::{Kind, Target, age, col, name};
 use crate::rules::quantity::parse;
@@ -15,6 +17,7 @@ pub const RESOURCE_QUOTA: Kind<ResourceQuota> = Kind {
     status: true,
     validate: Some(validate),
     validate_update: Some(validate_update),
+    validate_status: Some(|new, _| validate_status(new)),
     columns: &[
         name(),
         col("Request", "Request represents a minimum amount of cpu/memory that a container may consume.", |q, _| {
@@ -43,17 +46,41 @@ fn validate(quota: &ResourceQuota) -> Errors {
     let Some(spec) = &quota.spec else { return Errors::new() };
     let mut errors = Errors::new();
     for (name, text) in spec.hard.iter().flatten() {
-        let (path, amount) = (path.child("hard").key(name), parse(text));
+        let path = path.child("hard").key(name);
         errors.extend(resource(name, &path));
-        if amount.is_negative() {
-            errors.push(FieldError::invalid(&path, amount.to_string(), "must be greater than or equal to 0"));
-        }
-        if is_whole(name) && !amount.is_integer() {
-            errors.push(FieldError::invalid(&path, amount.to_string(), "must be an integer"));
-        }
+        errors.extend(amount(name, text, &path));
     }
     errors.extend(plain_scopes(spec, &path.child("scopes")));
     errors.extend(selected_scopes(spec, &path.child("scopeSelector").child("matchExpressions")));
+    errors
+}
+
+fn validate_status(new: &Value) -> Errors {
+    let Some(status) = new.get("status").and_then(|s| ResourceQuotaStatus::deserialize(s).ok()) else {
+        return Errors::new();
+    };
+    let path = Path::new("status");
+    let mut errors = Errors::new();
+    for (field, amounts) in [("hard", &status.hard), ("used", &status.used)] {
+        for (name, text) in amounts.iter().flatten() {
+            let path = path.child(field).key(name);
+            errors.extend(resource(name, &path));
+            errors.extend(amount(name, text, &path));
+        }
+    }
+    errors
+}
+
+/// An amount that there can be of the resource.
+pub(crate) fn amount(resource: &str, text: &Quantity, path: &Path) -> Errors {
+    let amount = parse(text);
+    let mut errors = Errors::new();
+    if amount.is_negative() {
+        errors.push(FieldError::invalid(path, amount.to_string(), "must be greater than or equal to 0"));
+    }
+    if is_whole(resource) && !amount.is_integer() {
+        errors.push(FieldError::invalid(path, amount.to_string(), "must be an integer"));
+    }
     errors
 }
 
@@ -168,6 +195,7 @@ fn validate_update(new: &ResourceQuota, old: &ResourceQuota, _: Target) -> Error
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::rollout;
     use json::json;
 
     fn quota(spec: Value) -> ResourceQuota {
@@ -206,6 +234,22 @@ mod tests {
         check(selector("Terminating", "In", &["a"]), &[&only_exists]);
         let values = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
         check(selector("PriorityClass", "NotIn", &[]), &[&format!("{path}.values: Required value: {values}")]);
+    }
+
+    #[test]
+    fn a_status_has_amounts_of_what_quotas_count() {
+        let check = |new: Value, expected: &[&str]| {
+            rollout::check_status(RESOURCE_QUOTA.validate_status, &new, &Value::Null, expected);
+        };
+        check(json!({"hard": {"pods": "2", "cpu": "1"}, "used": {"pods": "3", "cpu": "100m"}}), &[]);
+        check(
+            json!({"hard": {"deployments": "1"}, "used": {"cpu": "-1", "pods": "1500m"}}),
+            &[
+                "status.hard[deployments]: Invalid value: \"deployments\": must be a standard resource type or fully qualified",
+                "status.used[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+                "status.used[pods]: Invalid value: \"1500m\": must be an integer",
+            ],
+        );
     }
 
     #[test]

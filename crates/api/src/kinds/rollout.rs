@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use json::Value;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -17,6 +18,63 @@ pub(crate) fn not_negative<N: Into<i64> + Copy>(path: &Path, field: &str, value:
     let value: i64 = value?.into();
     let wrong = || FieldError::invalid(&path.child(field), value, "must be greater than or equal to 0");
     (value < 0).then(wrong)
+}
+
+pub(crate) const MORE_THAN_ALL: &str = "cannot be greater than status.replicas";
+pub(crate) const MORE_THAN_READY: &str = "cannot be greater than readyReplicas";
+
+/// The parts of `replicas` that several kinds' status has.
+pub(crate) const READY_PARTS: [(&str, &str, &str); 3] = [
+    ("readyReplicas", "replicas", MORE_THAN_ALL),
+    ("availableReplicas", "replicas", MORE_THAN_ALL),
+    ("availableReplicas", "readyReplicas", MORE_THAN_READY),
+];
+
+fn status_count(object: &Value, field: &str) -> Option<i64> {
+    object.get("status")?.get(field)?.as_i64()
+}
+
+/// The counts of a status: none is negative, and each of `parts` is at most the count beside it, as its text says.
+pub(crate) fn status_counts(object: &Value, counts: &[&str], parts: &[(&str, &str, &str)]) -> Errors {
+    let path = Path::new("status");
+    let negative = counts.iter().filter_map(|field| not_negative(&path, field, status_count(object, field)));
+    let count = |field: &str| status_count(object, field).unwrap_or(0);
+    let greater = parts.iter().filter(|(part, whole, _)| count(part) > count(whole));
+    let greater = greater.map(|(part, _, detail)| FieldError::invalid(&path.child(part), count(part), detail));
+    negative.chain(greater).collect()
+}
+
+/// The counts of the status of a ReplicaSet or ReplicationController.
+pub(crate) fn replica_counts(object: &Value) -> Errors {
+    let counts = [
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "terminatingReplicas",
+        "observedGeneration",
+    ];
+    let [ready, available, available_of_ready] = READY_PARTS;
+    let labelled = ("fullyLabeledReplicas", "replicas", MORE_THAN_ALL);
+    status_counts(object, &counts, &[labelled, ready, available, available_of_ready])
+}
+
+/// The number of names that were taken only grows, so that no name is tried twice.
+pub(crate) fn fewer_collisions(new: &Value, old: &Value) -> Option<FieldError> {
+    let count = |object| status_count(object, "collisionCount");
+    let now = count(new);
+    let path = Path::new("status").child("collisionCount");
+    let error = || FieldError::invalid(&path, now.unwrap_or(0), "cannot be decremented");
+    count(old).is_some_and(|before| now.is_none_or(|now| now < before)).then(error)
+}
+
+/// Compares what a kind says of a change of the status.
+#[cfg(test)]
+pub(crate) fn check_status(check: Option<fn(&Value, &Value) -> Errors>, new: &Value, old: &Value, expected: &[&str]) {
+    let whole = |status: &Value| json::json!({"status": status.clone()});
+    let errors = check.map(|check| check(&whole(new), &whole(old))).unwrap_or_default();
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(errors, expected, "{old} {new}");
 }
 
 /// A selector object, wherever it stands.

@@ -35,6 +35,7 @@ pub const STATEFUL_SET: Kind<StatefulSet> = Kind {
     default_within_spec: true,
     validate: Some(validate),
     validate_update: Some(|new, old, _| validate_update(new, old)),
+    validate_status: Some(validate_status),
     columns: &[
         name(),
         col("Ready", workload::READY_ABOUT, |s, _| {
@@ -52,8 +53,8 @@ fn warnings(set: &StatefulSet, old: Option<&StatefulSet>) -> Vec<String> {
     let mut list = workload::warnings(set, old);
     let Some(spec) = spec(set) else { return list };
     if old.is_none() {
-        let templates =
-            spec.volume_claim_templates.iter().flatten().filter_map(|claim| claim.spec.as_ref()).enumerate();
+        let templates = spec.volume_claim_templates.iter().flatten().enumerate();
+        let templates = templates.filter_map(|(at, claim)| Some((at, claim.spec.as_ref()?)));
         let path = Path::new("spec").child("volumeClaimTemplates");
         list.extend(templates.flat_map(|(at, spec)| persistent_volume_claim::spec_warnings(spec, &path.index(at))));
     }
@@ -193,4 +194,57 @@ fn validate_update(new: &StatefulSet, old: &StatefulSet) -> Errors {
     let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', \
                   'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
     vec![FieldError::forbidden(&Path::new("spec"), detail)]
+}
+
+fn validate_status(new: &Value, old: &Value) -> Errors {
+    let counts = [
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ];
+    let of_all = |part| (part, "replicas", rollout::MORE_THAN_ALL);
+    let parts = [
+        of_all("readyReplicas"),
+        of_all("currentReplicas"),
+        of_all("updatedReplicas"),
+        of_all("availableReplicas"),
+        ("availableReplicas", "readyReplicas", "cannot be greater than status.readyReplicas"),
+    ];
+    let mut errors = rollout::status_counts(new, &counts, &parts);
+    errors.extend(rollout::fewer_collisions(new, old));
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use json::json;
+
+    #[test]
+    fn a_status_counts_parts_of_its_replicas() {
+        let check = |new: Value, old: Value, expected: &[&str]| {
+            rollout::check_status(STATEFUL_SET.validate_status, &new, &old, expected);
+        };
+        let full = json!({"observedGeneration": 1, "replicas": 3, "readyReplicas": 3, "currentReplicas": 1,
+            "updatedReplicas": 2, "availableReplicas": 2, "collisionCount": 0});
+        check(full, Value::Null, &[]);
+        check(
+            json!({"replicas": -1, "readyReplicas": 1, "currentReplicas": 2, "updatedReplicas": 3,
+                "availableReplicas": 4, "collisionCount": 1}),
+            json!({"collisionCount": 2}),
+            &[
+                "status.replicas: Invalid value: -1: must be greater than or equal to 0",
+                "status.readyReplicas: Invalid value: 1: cannot be greater than status.replicas",
+                "status.currentReplicas: Invalid value: 2: cannot be greater than status.replicas",
+                "status.updatedReplicas: Invalid value: 3: cannot be greater than status.replicas",
+                "status.availableReplicas: Invalid value: 4: cannot be greater than status.replicas",
+                "status.availableReplicas: Invalid value: 4: cannot be greater than status.readyReplicas",
+                "status.collisionCount: Invalid value: 1: cannot be decremented",
+            ],
+        );
+    }
 }

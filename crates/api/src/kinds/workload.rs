@@ -87,12 +87,16 @@ pub(crate) fn named_warnings<T: Workload + Metadata<Ty = ObjectMeta>>(new: &T, o
 
 /// The warning about a name that is no DNS label where hostnames of Pods begin with it.
 pub(crate) fn name_warning(metadata: &ObjectMeta) -> Option<String> {
+    name_warning_of(metadata, "Pod names and hostnames")
+}
+
+/// The warning about a name that is no DNS label and is used in `what`.
+pub(crate) fn name_warning_of(metadata: &ObjectMeta, what: &str) -> Option<String> {
     let wrong = names::dns1123_label(metadata.name.as_deref().unwrap_or_default());
     (!wrong.is_empty()).then(|| {
+        let wrong = wrong.join(" ");
         format!(
-            "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is \
-             recommended: [{}]",
-            wrong.join(" ")
+            "metadata.name: this is used in {what}, which can result in surprising behavior; a DNS label is recommended: [{wrong}]"
         )
     })
 }

@@ -12,6 +12,7 @@ use crate::validation::field::Errors;
 
 pub const FLOW_SCHEMA: Kind<FlowSchema> = Kind {
     validate: Some(validation::schema),
+    validate_status: Some(|new, _| validation::status(new)),
     validate_update: Some(
         |new, _, target| if target == Target::Status { Errors::new() } else { validation::schema(new) },
     ),
@@ -50,6 +51,7 @@ fn spec(schema: &FlowSchema) -> Option<&FlowSchemaSpec> {
 
 pub const PRIORITY_LEVEL_CONFIGURATION: Kind<PriorityLevelConfiguration> = Kind {
     validate: Some(validation::level),
+    validate_status: Some(|new, _| validation::status(new)),
     validate_update: Some(
         |new, _, target| if target == Target::Status { Errors::new() } else { validation::level(new) },
     ),

@@ -1,5 +1,8 @@
 //! The validation of flow schemas and priority levels.
 
+use std::collections::BTreeSet;
+
+use json::Value;
 use k8s_openapi::api::flowcontrol::v1::{
     FlowSchema, LimitResponse, LimitedPriorityLevelConfiguration, NonResourcePolicyRule, PolicyRulesWithSubjects,
     PriorityLevelConfiguration, QueuingConfiguration, ResourcePolicyRule, Subject,
@@ -276,11 +279,49 @@ fn entropy_bits(queues: i32, hand: i32) -> i32 {
     hands.ceil() as i32
 }
 
+/// The conditions of either kind: each has a type, and none twice.
+pub fn status(new: &Value) -> Errors {
+    let path = Path::new("status").child("conditions");
+    let list = new.get("status").and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    let (mut seen, mut errors) = (BTreeSet::new(), Errors::new());
+    for (i, condition) in list.into_iter().flatten().enumerate() {
+        let kind = condition.get("type").and_then(Value::as_str).unwrap_or_default();
+        let path = path.index(i).child("type");
+        if !seen.insert(kind) {
+            errors.push(FieldError::duplicate(&path, kind));
+        }
+        if kind.is_empty() {
+            errors.push(FieldError::required(&path, "must not be empty"));
+        }
+    }
+    errors
+}
+
 #[cfg(test)]
 mod tests {
     use json::{Value, json};
 
     use super::*;
+    use crate::kinds::flow_control::{FLOW_SCHEMA, PRIORITY_LEVEL_CONFIGURATION};
+    use crate::kinds::rollout;
+
+    #[test]
+    fn conditions_have_types_of_their_own() {
+        let check = |types: &[&str], expected: &[&str]| {
+            let conditions: Vec<Value> = types.iter().map(|of| json!({"type": of, "status": "any"})).collect();
+            for check in [FLOW_SCHEMA.validate_status, PRIORITY_LEVEL_CONFIGURATION.validate_status] {
+                rollout::check_status(check, &json!({"conditions": conditions}), &Value::Null, expected);
+            }
+        };
+        check(&["Dangling", "b c"], &[]);
+        check(
+            &["a", "", "a"],
+            &[
+                "status.conditions[1].type: Required value: must not be empty",
+                "status.conditions[2].type: Duplicate value: \"a\"",
+            ],
+        );
+    }
 
     fn check_schema(name: &str, spec: Value, expected: &[&str]) {
         let object = json!({"metadata": {"name": name}, "spec": spec});

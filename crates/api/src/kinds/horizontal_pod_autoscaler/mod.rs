@@ -9,6 +9,7 @@ use k8s_openapi::api::autoscaling::v2::{
 
 use crate::kind::cell;
 use crate::kind::{Column, Kind, age, col, int, name};
+use crate::kinds::rollout;
 use crate::validation::field::Errors;
 
 mod validation;
@@ -27,6 +28,7 @@ pub const HORIZONTAL_POD_AUTOSCALER: Kind<HorizontalPodAutoscaler> = Kind {
     status: true,
     default: Some(default),
     validate: Some(validate),
+    validate_status: Some(|new, _| validate_status(new)),
     columns: COLUMNS,
     ..Kind::BASE
 };
@@ -40,6 +42,7 @@ pub const HORIZONTAL_POD_AUTOSCALER_V1: Kind<Old> = Kind {
         object.spec.get_or_insert_default().min_replicas.get_or_insert(1);
     }),
     validate: Some(|old| validate(&as_new(old))),
+    validate_status: Some(|new, _| validate_status(new)),
     columns: OLD_COLUMNS,
     to_storage: Some(to_v2),
     from_storage: Some(to_v1),
@@ -105,6 +108,11 @@ fn cell(old: &Old, column: usize, now: jiff::Timestamp) -> Value {
 
 fn validate(autoscaler: &HorizontalPodAutoscaler) -> Errors {
     autoscaler.spec.as_ref().map(validation::spec).unwrap_or_default()
+}
+
+/// The numbers are the same fields in both versions.
+fn validate_status(new: &Value) -> Errors {
+    rollout::status_counts(new, &["currentReplicas", "desiredReplicas"], &[])
 }
 
 fn default(autoscaler: &mut HorizontalPodAutoscaler) {
@@ -277,6 +285,19 @@ fn write_back(object: &mut Value, version: &str, spec: Map, status: Map) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_count_of_a_status_is_negative() {
+        for check in [HORIZONTAL_POD_AUTOSCALER.validate_status, HORIZONTAL_POD_AUTOSCALER_V1.validate_status] {
+            rollout::check_status(check, &json!({"currentReplicas": 0, "desiredReplicas": 1}), &Value::Null, &[]);
+            let expected = [
+                "status.currentReplicas: Invalid value: -1: must be greater than or equal to 0",
+                "status.desiredReplicas: Invalid value: -2: must be greater than or equal to 0",
+            ];
+            let negative = json!({"currentReplicas": -1, "desiredReplicas": -2});
+            rollout::check_status(check, &negative, &Value::Null, &expected);
+        }
+    }
 
     #[test]
     fn v1_and_v2_are_the_same_object() {

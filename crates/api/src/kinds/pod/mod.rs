@@ -11,6 +11,7 @@ pub(crate) mod probe;
 mod projected;
 pub(crate) mod resources;
 pub(crate) mod security;
+mod status;
 pub mod update;
 pub mod validate;
 pub mod volume;
@@ -79,11 +80,7 @@ pub const POD: Kind<Pod> = Kind {
     validate_create: Some(validate::validate_create),
     validate_update: Some(update::validate_update),
     refuse_update: Some(update::refuse),
-    validate_status: Some(|new, old| {
-        let mut errors = validate::validate_status(new);
-        errors.extend(update::mirror_annotation(new, old));
-        errors
-    }),
+    validate_status: Some(status::validate),
     gated: gated::OF_POD,
     gated_texts: gated::TEXTS_OF_POD,
     prepare_create: Some(prepare_create),

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::kinds::persistent_volume_claim;
+use crate::kinds::{persistent_volume_claim, workload};
 use crate::rules::{node_label, quantity};
 use crate::validation::field::Path;
 
@@ -32,18 +32,10 @@ const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 /// Only new Pods are warned about: people hardly change Pods by hand.
 pub(super) fn of_pod(pod: &Pod, old: Option<&Pod>) -> Vec<String> {
-    let mut list = Vec::new();
     if old.is_some() {
-        return list;
+        return Vec::new();
     }
-    let wrong = crate::validation::names::dns1123_label(pod.metadata.name.as_deref().unwrap_or_default());
-    if !wrong.is_empty() {
-        list.push(format!(
-            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
-             recommended: [{}]",
-            wrong.join(" ")
-        ));
-    }
+    let mut list = Vec::from_iter(workload::name_warning_of(&pod.metadata, "the Pod's hostname"));
     if let Some(spec) = &pod.spec {
         let about = About { spec, path: Path::new("spec"), metadata: Path::new("metadata"), template: false };
         about.all(Some(&pod.metadata), &mut list);

@@ -31,7 +31,7 @@ pub const SERVICE: Kind<Service> = Kind {
     default: Some(default),
     validate: Some(validate::validate),
     validate_update: Some(validate::validate_update),
-    validate_status: Some(|new, _| validate::balancer_status(new)),
+    validate_status: Some(|new, _| validate::status(new)),
     prepare_create: Some(prepare_create),
     prepare_update: Some(prepare_update),
     warnings: Some(validate::warnings),
@@ -110,6 +110,11 @@ fn default(service: &mut Service) {
     }
     if kind == "LoadBalancer" {
         spec.allocate_load_balancer_node_ports.get_or_insert(true);
+        let balancer = service.status.as_mut().and_then(|status| status.load_balancer.as_mut());
+        let list = balancer.and_then(|balancer| balancer.ingress.as_mut()).into_iter().flatten();
+        for ingress in list.filter(|ingress| ingress.ip.as_deref().is_some_and(|ip| !ip.is_empty())) {
+            ingress.ip_mode.get_or_insert_with(|| "VIP".to_owned());
+        }
     }
 }
 
@@ -270,6 +275,21 @@ fn ports(service: &Service) -> String {
 mod tests {
     use super::validate::{validate, validate_update};
     use super::*;
+
+    #[test]
+    fn balancers_answer_at_addresses_of_their_own() {
+        let check = |kind: &str, ingress: Value, mode: Option<&str>| {
+            let status = json!({"loadBalancer": {"ingress": [ingress]}});
+            let mut service: Service = json::from_value(json!({"spec": {"type": kind}, "status": status})).unwrap();
+            default(&mut service);
+            let ingress = service.status.unwrap().load_balancer.unwrap().ingress.unwrap();
+            assert_eq!(ingress[0].ip_mode.as_deref(), mode, "{kind}");
+        };
+        check("LoadBalancer", json!({"ip": "1.1.1.1"}), Some("VIP"));
+        check("LoadBalancer", json!({"ip": "1.1.1.1", "ipMode": "Proxy"}), Some("Proxy"));
+        check("LoadBalancer", json!({"hostname": "a.b"}), None);
+        check("ClusterIP", json!({"ip": "1.1.1.1"}), None);
+    }
 
     #[test]
     fn an_alias_has_no_traffic_of_its_own() {

@@ -312,6 +312,34 @@ pub(super) fn validate_update(new: &Service, old: &Service, target: Target) -> E
 
 /// Where a load balancer listens. Which addresses those may be is up to whoever may write the status.
 pub(crate) fn balancer_status(new: &Value) -> Errors {
+    balancer_points(new, |_, _| None)
+}
+
+/// The status of a service: only one of type `LoadBalancer` has a load balancer.
+pub(super) fn status(new: &Value) -> Errors {
+    let list = new.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+    let balanced = new.pointer("/spec/type").and_then(Value::as_str) == Some("LoadBalancer");
+    if !balanced && list.is_some_and(|list| !list.is_empty()) {
+        let path = Path::new("status").child("loadBalancer").child("ingress");
+        return vec![FieldError::forbidden(&path, "may only be used when `spec.type` is 'LoadBalancer'")];
+    }
+    balancer_points(new, ip_mode)
+}
+
+/// How traffic to the address of a load balancer comes in is said where there is one.
+fn ip_mode(ingress: &Value, path: &Path) -> Option<FieldError> {
+    let has_ip = ingress.get("ip").and_then(Value::as_str).is_some_and(|ip| !ip.is_empty());
+    let (path, known) = (path.child("ipMode"), &["Proxy", "VIP"]);
+    match ingress.get("ipMode").and_then(Value::as_str) {
+        None if has_ip => Some(FieldError::required(&path, "must be specified when `ip` is set")),
+        Some(_) if !has_ip => Some(FieldError::forbidden(&path, "may not be specified when `ip` is not set")),
+        Some(mode) if !known.contains(&mode) => Some(FieldError::not_supported(&path, mode, known)),
+        _ => None,
+    }
+}
+
+/// The places where a load balancer listens; `more` says what else is wrong with one.
+fn balancer_points(new: &Value, more: fn(&Value, &Path) -> Option<FieldError>) -> Errors {
     let mut errors = Errors::new();
     let path = Path::new("status").child("loadBalancer").child("ingress");
     let list = new.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
@@ -321,6 +349,7 @@ pub(crate) fn balancer_status(new: &Value) -> Errors {
         if let Some(ip) = text("ip") {
             errors.extend(ip::errors(ip, &path.child("ip")));
         }
+        errors.extend(more(ingress, &path));
         if let Some(host) = text("hostname") {
             errors.extend(invalid_at(&path, "hostname", host, names::dns1123_subdomain(host)));
             if ip::parse(host).is_some() {
@@ -471,6 +500,30 @@ mod tests {
                 "spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 90000: must be greater than 0 and less than 86400",
                 "spec.clusterIPs: Invalid value: [\"1.1.1.2\"]: first value must match `clusterIP`",
                 "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+            ],
+        );
+    }
+
+    #[test]
+    fn only_balanced_services_have_a_balancer() {
+        let check = |kind: &str, ingress: Value, expected: &[&str]| {
+            let new = json!({"spec": {"type": kind}, "status": {"loadBalancer": {"ingress": ingress}}});
+            let errors: Vec<String> = status(&new).iter().map(ToString::to_string).collect();
+            assert_eq!(errors, expected, "{new}");
+        };
+        let path = "status.loadBalancer.ingress";
+        check("LoadBalancer", json!([{"ip": "1.1.1.1", "ipMode": "VIP"}, {"hostname": "a.b"}]), &[]);
+        check("ClusterIP", json!([]), &[]);
+        check("ClusterIP", Value::Null, &[]);
+        let other = "Forbidden: may only be used when `spec.type` is 'LoadBalancer'";
+        check("NodePort", json!([{"ip": "x"}]), &[&format!("{path}: {other}")]);
+        check(
+            "LoadBalancer",
+            json!([{"ip": "1.1.1.1"}, {"hostname": "a.b", "ipMode": "VIP"}, {"ip": "1.1.1.1", "ipMode": "x"}]),
+            &[
+                &format!("{path}[0].ipMode: Required value: must be specified when `ip` is set"),
+                &format!("{path}[1].ipMode: Forbidden: may not be specified when `ip` is not set"),
+                &format!("{path}[2].ipMode: Unsupported value: \"x\": supported values: \"Proxy\", \"VIP\""),
             ],
         );
     }

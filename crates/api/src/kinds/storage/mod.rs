@@ -6,12 +6,14 @@ use json::Value;
 use k8s_openapi::api::storage::v1::{
     CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
 };
+use serde::Deserialize;
 
 use crate::kind::cell;
-use crate::kind::{Column, Kind, StatusMetadata, age, col, flag, int, name};
+use crate::kind::{Column, Generation, Kind, StatusMetadata, age, col, flag, int, name};
 
 pub const CSI_DRIVER: Kind<CSIDriver> = Kind {
     unconditional_update: false,
+    generation: Generation::CountsLaterChangesOf("spec"),
     default: Some(default_driver),
     validate: Some(validate::driver),
     validate_update: Some(|new, old, _| validate::driver_update(new, old)),
@@ -122,6 +124,9 @@ pub const VOLUME_ATTACHMENT: Kind<VolumeAttachment> = Kind {
     status: true,
     status_metadata: StatusMetadata::Stays,
     validate: Some(validate::attachment),
+    validate_status: Some(|new, _| {
+        VolumeAttachment::deserialize(new).map(|a| validate::attachment(&a)).unwrap_or_default()
+    }),
     validate_create: Some(validate::new_attachment),
     validate_update: Some(|new, old, _| validate::attachment_update(new, old)),
     columns: &[

@@ -462,6 +462,11 @@ mod tests {
                 "status.attachError.errorCode: Invalid value: -1: must be between 0 and 2147483647, inclusive",
             ],
         );
+        let mut failed = of("x.io", volume(), "n");
+        failed["status"] = json!({"attached": true, "attachmentMetadata": {"a": "m".repeat(ATTACHMENT_BYTES)}});
+        let check_status = crate::kinds::storage::VOLUME_ATTACHMENT.validate_status.unwrap();
+        let large = "status.attachmentMetadata: Too long: may not be more than 262144 bytes";
+        assert_eq!(texts(&check_status(&failed, &of("x.io", volume(), "n"))), [large]);
         wrong(new_attachment, of("x.io", volume(), "n"), &[]);
         let shown =
             r#"{"Attacher":"x.io","Source":{"PersistentVolumeName":"w","InlineVolumeSpec":null},"NodeName":"n"}"#;

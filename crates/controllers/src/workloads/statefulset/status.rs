@@ -33,6 +33,10 @@ fn counted(set: &StatefulSet, pods: &[&Pod], now: Timestamp) -> StatefulSetStatu
 /// have is taken, and the next plan will use another one.
 pub fn without_revision(set: &StatefulSet, pods: &[&Pod], now: Timestamp, plan: &mut Plan) {
     let mut status = counted(set, pods, now);
+    // Of which revision they are stays as it was told, as far as they are there.
+    let present = |count: Option<i32>| some(count.unwrap_or(0).clamp(0, status.replicas) as usize);
+    (status.current_replicas, status.updated_replicas) =
+        (present(status.current_replicas), present(status.updated_replicas));
     if set.metadata.deletion_timestamp.is_none() {
         status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
         // This generation was not worked on yet.

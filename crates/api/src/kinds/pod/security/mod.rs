@@ -18,7 +18,7 @@ fn ids(list: &[(&str, Option<i64>)], path: &Path) -> Errors {
     given.filter_map(|(field, id)| bad_id(id, || path.child(field))).collect()
 }
 
-fn bad_id(id: i64, path: impl Fn() -> Path) -> Option<FieldError> {
+pub(super) fn bad_id(id: i64, path: impl Fn() -> Path) -> Option<FieldError> {
     let detail = "must be between 0 and 2147483647, inclusive";
     (!(0..=i64::from(i32::MAX)).contains(&id)).then(|| FieldError::invalid(&path(), id, detail))
 }
