@@ -5,11 +5,16 @@ use std::sync::Arc;
 use api::status::StatusError;
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderName};
+use parking_lot::Mutex;
 
 use crate::{
     audit::Trail,
     auth::User,
-    http::{body::Body, request::Info},
+    http::{
+        body::{Body, Response},
+        request::Info,
+        respond,
+    },
     state::State,
 };
 
@@ -26,6 +31,30 @@ pub struct Call {
     /// The connection's upgrade, for those who join it with another.
     pub extensions: Extensions,
     pub body: Body,
+    /// What the client of a special request is to be warned of, however that ends.
+    pub warnings: Warnings,
+}
+
+/// Texts that are told to a client beside the outcome of its request. A clone is of the same texts.
+#[derive(Clone, Default)]
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    pub fn add(&self, texts: impl IntoIterator<Item = String>) {
+        self.0.lock().extend(texts);
+    }
+
+    /// The outcome with the texts beside it.
+    pub fn beside(&self, outcome: Result<Response, StatusError>) -> Result<Response, StatusError> {
+        let texts = std::mem::take(&mut *self.0.lock());
+        match outcome {
+            Ok(mut response) => {
+                respond::warn(&mut response, &texts);
+                Ok(response)
+            }
+            Err(refused) => Err(refused.beside(texts)),
+        }
+    }
 }
 
 impl Call {

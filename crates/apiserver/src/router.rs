@@ -111,7 +111,10 @@ impl Router {
 
     async fn handle(&self, call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
         match self.specials.get(&definition.group, &definition.plural, call.info.subresource) {
-            Some(special) => special.call(call).await,
+            Some(special) => {
+                let warnings = call.warnings.clone();
+                warnings.beside(special.call(call).await)
+            }
             None => pipeline::run(call, definition).await,
         }
     }

@@ -317,14 +317,7 @@ impl ListOptions {
     ) -> Result<Self, StatusError> {
         let (mut options, version) = Self::parse(query)?;
         if_valid("ListOptions", &rules(&mut options, &version))?;
-        if !version.is_empty() {
-            let revision = version.parse().map_err(|_| {
-                StatusError::bad_request(format!(
-                    "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
-                ))
-            })?;
-            options.resource_version = Some(revision);
-        }
+        options.resource_version = revision(&version)?;
         Ok(options)
     }
 
@@ -346,6 +339,18 @@ impl ListOptions {
         }
         Ok((options, version))
     }
+}
+
+/// The revision that a `resourceVersion` stands for; an empty one stands for none.
+pub fn revision(version: &str) -> Result<Option<Revision>, StatusError> {
+    if version.is_empty() {
+        return Ok(None);
+    }
+    version.parse().map(Some).map_err(|_| {
+        StatusError::bad_request(format!(
+            "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
+        ))
+    })
 }
 
 /// Upstream's rules for the options of lists and watches.

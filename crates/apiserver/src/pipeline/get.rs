@@ -2,9 +2,13 @@
 
 use api::{rules::url::query_pairs, status::StatusError};
 use http::StatusCode;
+use store::Entry;
 
 use super::request::Request;
-use crate::http::{body::Response, request::is_true, view::View};
+use crate::{
+    http::{body::Response, options::revision, request::is_true, view::View},
+    storage::error::{store_error, too_large_version},
+};
 
 pub async fn run(request: Request) -> Result<Response, StatusError> {
     waypoint::apiserver::get(request.waypoint_name());
@@ -12,8 +16,24 @@ pub async fn run(request: Request) -> Result<Response, StatusError> {
     let _: View = request.view()?;
     refuse_export(request.query())?;
     spans::event("About to Get from storage");
-    let entry = request.entry().await?;
+    let entry = request.entry_new_enough().await?;
     request.respond(StatusCode::OK, entry, &[]).await
+}
+
+impl Request {
+    /// The object that the request names, as of no earlier moment than the client asks for.
+    pub(super) async fn entry_new_enough(&self) -> Result<Entry, StatusError> {
+        let asked = query_pairs(self.query()).find(|(key, _)| key == "resourceVersion");
+        if let Some(wanted) = asked.map(|(_, version)| revision(&version)).transpose()?.flatten() {
+            let objects = self.objects();
+            let newest = objects.store.revision().await.map_err(store_error)?;
+            if wanted > newest && !objects.watches.reached(wanted, &*objects.store).await {
+                let newest = objects.store.revision().await.map_err(store_error)?;
+                return Err(too_large_version(wanted, newest));
+            }
+        }
+        self.entry().await
+    }
 }
 
 /// Objects without what clusters add to them were once to be had; clients that still ask are told, not given the whole.

@@ -5,6 +5,7 @@ use api::{
     codec::decode::Gvk,
     schema::Type,
     status::StatusError,
+    validation::field::{FieldError, Path},
     write::{
         entries::Writer,
         patch::{Kind, Patch},
@@ -15,7 +16,7 @@ use http::{StatusCode, header};
 use super::{
     patch::unsupported,
     request::Request,
-    scale_object::{of, with_replicas},
+    scale_object::{of, seen_by_writers, with_replicas},
     write::{Outcome, Written},
 };
 use crate::{
@@ -36,8 +37,8 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let view = request.view()?;
     if request.call.info.verb == "get" {
         waypoint::apiserver::get(request.waypoint_name());
-        let entry = request.shown(request.entry().await?).await?;
-        return answer(&request, view, &object::of_entry(&definition, &entry));
+        let entry = request.shown(request.entry_new_enough().await?).await?;
+        return answer(&request, view, &object::of_entry(&definition, &entry), &[]);
     }
     let agent = request.header(header::USER_AGENT).to_owned();
     let body = request.body().await?;
@@ -55,8 +56,13 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         } else {
             let patch = Patch::read(kind, &body);
             let change = |old: &Value| {
-                let seen = of(&definition, scale, old)?;
-                let wanted = patch.as_ref().map_err(StatusError::clone)?.apply(ty, &seen, options.validation)?;
+                let seen = seen_by_writers(&definition, scale, old)?;
+                let mut wanted = patch.as_ref().map_err(StatusError::clone)?.apply(ty, &seen, options.validation)?;
+                // A strategic merge patch has no say in what the object is.
+                if kind != Kind::Strategic {
+                    check_kind(&wanted.value)?;
+                }
+                request.check_names(&mut wanted.value)?;
                 Ok((with_replicas(&definition, scale, old, &wanted.value)?, wanted.warnings))
             };
             request.change(&options, true, change).await?
@@ -64,17 +70,34 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     } else {
         waypoint::apiserver::update(request.waypoint_name());
         let options = WriteOptions::parse(request.query(), "UpdateOptions", &agent)?;
-        let wanted = api::codec::decode::decode(ty, SCALE, &body, media_type, options.validation)?;
+        let mut wanted = api::codec::decode::decode(ty, SCALE, &body, media_type, options.validation)?;
         request.call.trail.requested(&wanted.value);
-        let change =
-            |old: &Value| Ok((with_replicas(&definition, scale, old, &wanted.value)?, wanted.warnings.clone()));
+        request.check_names(&mut wanted.value)?;
+        let change = |old: &Value| {
+            request.check_uid(&wanted.value, old)?;
+            Ok((with_replicas(&definition, scale, old, &wanted.value)?, wanted.warnings.clone()))
+        };
         request.change(&options, true, change).await?
     };
     let value = match written.outcome {
         Outcome::Stored(entry) => object::of_entry(&definition, &request.shown(entry).await?),
         Outcome::Tried(value) => value,
     };
-    answer(&request, view, &value)
+    answer(&request, view, &value, &written.warnings)
+}
+
+/// That a patched Scale still says that it is one, if it says what it is.
+fn check_kind(value: &Value) -> Result<(), StatusError> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let wanted = SCALE.api_version();
+    let (version, kind) = (text("apiVersion").unwrap_or(&wanted), text("kind").unwrap_or(SCALE.kind));
+    if version == wanted && kind == SCALE.kind {
+        return Ok(());
+    }
+    let scheme = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30";
+    let why = format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}");
+    let error = FieldError::invalid(&Path::new("patch"), value.to_string(), &why);
+    Err(StatusError::invalid("", "", "", &[error]))
 }
 
 /// Server-side apply to the Scale. Who states the replicas there owns them in the object.
@@ -83,7 +106,7 @@ async fn apply(request: &Request, ty: &Type, body: &[u8], options: &WriteOptions
     let scale = definition.scale.as_ref().ok_or_else(StatusError::no_route)?;
     let wanted = api::write::apply::read(ty, SCALE, body, options.validation)?;
     let change = |old: &Value| {
-        let mut seen = of(definition, scale, old)?;
+        let mut seen = seen_by_writers(definition, scale, old)?;
         api::write::scale::show(old, &scale.wanted, &mut seen);
         request.with_writer(options, |writer| {
             // A Scale has one version, whatever the object has.
@@ -99,11 +122,13 @@ async fn apply(request: &Request, ty: &Type, body: &[u8], options: &WriteOptions
     request.change(options, false, change).await
 }
 
-fn answer(request: &Request, view: View, object: &Value) -> Result<Response, StatusError> {
+fn answer(request: &Request, view: View, object: &Value, warnings: &[String]) -> Result<Response, StatusError> {
     let definition = &request.definition;
     let scale = definition.scale.as_ref().ok_or_else(StatusError::no_route)?;
     let shown = of(definition, scale, object)?;
     let table = request.objects().kinds.table();
     let columns = table.by_kind(SCALE.group, SCALE.version, SCALE.kind);
-    Ok(respond::value(StatusCode::OK, &view::value(columns.unwrap_or(definition), view, shown)))
+    let mut response = respond::value(StatusCode::OK, &view::value(columns.unwrap_or(definition), view, shown));
+    respond::warn(&mut response, warnings);
+    Ok(response)
 }

@@ -2,12 +2,21 @@
 
 use api::{
     Value,
-    kind::{Definition, Scale},
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    kind::{Definition, Scale, Scope},
     meta,
     rules::selector::Selector,
     status::StatusError,
+    validation::{
+        field::{FieldError, Path},
+        names::NameRule,
+        object_meta::{self, Finalizers},
+    },
 };
 use json::json;
+
+/// The replicas in the Scale of a custom object that says nothing of any, as writers see it.
+const UNSAID: i64 = i32::MIN as i64;
 
 fn at<'v>(object: &'v Value, path: &str) -> &'v Value {
     path.split('.').filter(|p| !p.is_empty()).fold(object, |value, part| &value[part])
@@ -37,6 +46,15 @@ pub(super) fn of(definition: &Definition, scale: &Scale, object: &Value) -> Resu
     Ok(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}))
 }
 
+/// The Scale of an object as patches find it: that of a custom one tells whether the object says anything of replicas.
+pub(super) fn seen_by_writers(definition: &Definition, scale: &Scale, object: &Value) -> Result<Value, StatusError> {
+    let mut seen = of(definition, scale, object)?;
+    if definition.is_custom() && at(object, &scale.wanted).is_null() {
+        seen["spec"]["replicas"] = json!(UNSAID);
+    }
+    Ok(seen)
+}
+
 /// A selector in text form: given as text, as a map of labels, or as a `LabelSelector`.
 fn selector_text(selector: &Value) -> Result<String, String> {
     match selector {
@@ -61,11 +79,11 @@ pub(super) fn with_replicas(
     wanted: &Value,
 ) -> Result<Value, StatusError> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    // A custom kind refuses them itself.
-    if replicas < 0 && !definition.is_custom() {
-        let path = api::validation::field::Path::new("spec").child("replicas");
-        let error = api::validation::field::FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
-        return Err(StatusError::invalid("autoscaling", "Scale", meta::name(old), &[error]));
+    if !definition.is_custom() {
+        check(definition, wanted, replicas, old)?;
+    } else if replicas == UNSAID {
+        let path = format!(".{}", scale.wanted);
+        return Err(StatusError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
     }
     let mut new = old.clone();
     let path: Vec<&str> = scale.wanted.split('.').collect();
@@ -82,4 +100,25 @@ pub(super) fn with_replicas(
         };
     }
     Ok(new)
+}
+
+/// Checks the Scale of a built-in kind, and that it is of this object. A custom kind checks its own objects, and no Scale.
+fn check(definition: &Definition, wanted: &Value, replicas: i64, old: &Value) -> Result<(), StatusError> {
+    let metadata: ObjectMeta = json::from_value(wanted["metadata"].clone()).map_err(StatusError::internal)?;
+    let mut errors =
+        object_meta::validate(&metadata, Scope::Namespaced, NameRule::Subdomain, Finalizers::of_group("autoscaling"));
+    if replicas < 0 {
+        let path = Path::new("spec").child("replicas");
+        errors.push(FieldError::invalid(&path, replicas, "must be greater than or equal to 0"));
+    }
+    let name = meta::name(old);
+    if !errors.is_empty() {
+        return Err(StatusError::invalid("autoscaling", "Scale", name, &errors));
+    }
+    let (uid, found) = (meta::uid(wanted), meta::uid(old));
+    if uid.is_empty() || uid == found {
+        return Ok(());
+    }
+    let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+    Err(StatusError::conflict(&definition.group, &format!("{}/scale", definition.plural), name, &why))
 }

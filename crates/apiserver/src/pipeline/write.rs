@@ -233,10 +233,9 @@ impl Request {
     /// that a patch merely carried over.
     fn check_preconditions(&self, new: &Value, old: &Value) -> Result<bool, StatusError> {
         let (definition, name) = (&self.definition, &self.call.info.name);
-        let (uid, old_uid) = (meta::uid(new), meta::uid(old));
         // In a patch a uid is no precondition but a change, which validation refuses.
-        if !uid.is_empty() && uid != old_uid && self.call.info.verb != "patch" {
-            return Err(self.other_uid(uid, old_uid));
+        if self.call.info.verb != "patch" {
+            self.check_uid(new, old)?;
         }
         let version = meta::resource_version(new);
         if self.call.info.verb == "patch" && version == meta::resource_version(old) {
@@ -254,6 +253,12 @@ impl Request {
             return Err(StatusError::invalid(&definition.group, &definition.plural, name, &[error]));
         }
         Ok(unconditional)
+    }
+
+    /// That the object under this name is the one that the client means, if it says which.
+    pub(super) fn check_uid(&self, wanted: &Value, found: &Value) -> Result<(), StatusError> {
+        let (uid, found) = (meta::uid(wanted), meta::uid(found));
+        if uid.is_empty() || uid == found { Ok(()) } else { Err(self.other_uid(uid, found)) }
     }
 
     /// The object under this name is not the one that the client means.

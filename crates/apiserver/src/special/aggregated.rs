@@ -77,7 +77,7 @@ fn request(
     to: &Endpoint,
     upgrade: bool,
 ) -> Result<Request<Body>, StatusError> {
-    let Call { state, info, user, query, trail, mut headers, extensions, body } = call;
+    let Call { state, info, user, query, trail, mut headers, extensions, body, .. } = call;
     let passed = info.passed.as_ref().ok_or_else(|| StatusError::internal("the request is not to be passed on"))?;
     let path = if query.is_empty() { passed.base.clone() } else { format!("{}?{query}", passed.base) };
     // A header that the client counts among those of its connection is taken out first: the user's name must not be.

@@ -28,7 +28,7 @@ const DISRUPTED_MAX: usize = 2000;
 
 /// `pods/NAME/eviction`
 pub async fn evict(mut call: Call) -> Result<Response, StatusError> {
-    let (eviction, options) = body_in(&mut call, "policy", &["v1", "v1beta1"], "Eviction").await?;
+    let (eviction, options) = body_in(&mut call, "policy", ("v1", &["v1beta1"]), "Eviction").await?;
     same_name(&call, &eviction, "Eviction")?;
     let objects = &call.state.objects;
     let definition = objects.definition("", "pods")?;

@@ -10,21 +10,21 @@ use crate::{
     http::{body::Response, options::WriteOptions, respond, view::View},
 };
 
-/// Reads the body as a built-in kind, with its defaults, and the options of the write.
+/// Reads the body as a built-in kind, with its defaults, and the options of the write. The client is warned of what is odd in it.
 pub async fn body(
     call: &mut Call,
     group: &str,
     version: &str,
     kind: &str,
 ) -> Result<(Value, WriteOptions), StatusError> {
-    body_in(call, group, &[version], kind).await
+    body_in(call, group, (version, &[]), kind).await
 }
 
-/// The same where clients may send older versions with the same fields. The object is of the first one then.
+/// The same where clients may send older versions with the same fields. The object is of the newest one then.
 pub async fn body_in(
     call: &mut Call,
     group: &str,
-    versions: &[&str],
+    (version, older): (&str, &[&str]),
     kind: &str,
 ) -> Result<(Value, WriteOptions), StatusError> {
     let options = WriteOptions::parse(&call.query, "CreateOptions", call.header(header::USER_AGENT))?;
@@ -32,13 +32,13 @@ pub async fn body_in(
     View::negotiate(call.state.encodings, &call.headers, "", None)?;
     let media_type = call.header(header::CONTENT_TYPE).to_owned();
     let bytes = call.read_body().await?;
-    let (version, older) = versions.split_first().ok_or_else(|| StatusError::internal("no version is asked for"))?;
     let definition = api::kinds::built_in().by_kind(group, version, kind);
     let ty = definition.map_or(&Type::Any, |d| &d.ty);
     let decode = |version: &str| {
         api::codec::decode::decode(ty, Gvk { group, version, kind }, &bytes, &media_type, options.validation)
     };
     let decoded = decode(version).or_else(|error| older.iter().find_map(|older| decode(older).ok()).ok_or(error))?;
+    call.warnings.add(decoded.warnings);
     let mut value = decoded.value;
     value["apiVersion"] = Gvk { group, version, kind }.api_version().into();
     if let Some(definition) = definition {
@@ -93,6 +93,7 @@ pub async fn admitted(
     call.state.admission.admit(&mut attributes).await?;
     attributes.object.as_ref().map_or(Ok(()), check)?;
     call.state.admission.validate(&mut attributes).await?;
+    call.warnings.add(attributes.warnings);
     Ok(attributes.object.unwrap_or_default())
 }
 

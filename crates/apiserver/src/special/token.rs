@@ -13,10 +13,7 @@ use crate::auth::authn::service_account::{
     expiry::{Expiry, MINIMUM_SECONDS},
 };
 use crate::storage::object_store::ObjectStore;
-use crate::{
-    call::Call,
-    http::{body::Response, respond},
-};
+use crate::{call::Call, http::body::Response};
 
 const MAXIMUM_SECONDS: i64 = 1 << 32;
 
@@ -37,6 +34,8 @@ const GROUP: &str = "authentication.k8s.io";
 /// `serviceaccounts/NAME/token`
 pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, StatusError> {
     let (mut request, options) = body(&mut call, GROUP, "v1", "TokenRequest").await?;
+    // Everybody after this, the client among them, is told the life of a token whose request says nothing of it.
+    request["spec"]["expirationSeconds"] = json!(seconds(&request));
     let (namespace, name) = (call.info.namespace.clone(), call.info.name.clone());
     if !meta::name(&request).is_empty() && meta::name(&request) != name {
         let (path, detail) = (Path::new("metadata").child("name"), "must match the service account name if specified");
@@ -47,7 +46,7 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
     let objects = &call.state.objects;
     let definition = objects.definition("", "serviceaccounts")?;
     let account = objects.get(&definition, &namespace, &name).await?;
-    let mut warnings = issuer.compare_uids(meta::uid(&request), meta::uid(&account), &name)?;
+    call.warnings.add(issuer.compare_uids(meta::uid(&request), meta::uid(&account), &name)?);
     let now = clock::now_seconds();
     if let Some(metadata) = meta::metadata_mut(&mut request) {
         metadata.insert("name", json!(name));
@@ -68,7 +67,7 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
     if audiences.is_none_or(|a| a.is_empty()) {
         request["spec"]["audiences"] = json!(issuer.audiences);
     }
-    warnings.extend(shorten(&mut request, issuer.expiry));
+    call.warnings.add(shorten(&mut request, issuer.expiry));
     let mut bound = Bound {
         namespace: namespace.clone(),
         node: None,
@@ -84,9 +83,7 @@ pub async fn create(mut call: Call, issuer: Arc<Issuer>) -> Result<Response, Sta
     call.trail.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.jti));
     let expires = clock::Timestamp::from_second(now.as_second() + seconds(&request)).map_err(StatusError::internal)?;
     request["status"] = json!({"token": token, "expirationTimestamp": expires.to_string()});
-    let mut response = created(&request);
-    respond::warn(&mut response, &warnings);
-    Ok(response)
+    Ok(created(&request))
 }
 
 impl Issuer {

@@ -298,6 +298,40 @@ async fn a_scale_needs_no_version_and_has_columns_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_scale_says_how_many_there_are_to_be_and_is_of_this_object() {
+    let c = start().await;
+    let made = c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;
+    let uid = made.at("/metadata/uid").as_str().expect("a uid").to_owned();
+    let (put, patch) = (format!("PUT {DOGS}/rex/scale"), format!("PATCH {DOGS}/rex/scale\n{MERGE}"));
+    let apply = format!("PATCH {DOGS}/rex/scale?fieldManager=m\ncontent-type: application/apply-patch+yaml");
+    let of = |metadata: Value| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 3}});
+    let empty = "the spec replicas field \".spec.replicas\" cannot be empty";
+    let other_uid = format!("Precondition failed: UID in precondition: u, UID in object meta: {uid}");
+    let other_name = "the name of the object (max) does not match the name on the URL (rex)";
+    let nothing = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "rex"}});
+    for (request, body, code, message) in [
+        (&patch, json!({"metadata": {"labels": {"a": "b"}}}), 400, empty),
+        (&patch, json!({"spec": {}}), 400, empty),
+        (&apply, nothing, 400, empty),
+        (&put, of(json!({"name": "max"})), 400, other_name),
+        (&patch, of(json!({"name": "max"})), 400, other_name),
+        (&put, of(json!({"name": "rex", "uid": "u"})), 409, &other_uid),
+        (&patch, json!({"kind": "Dog", "spec": {"replicas": 3}}), 422, "no kind \"Dog\" is registered for version"),
+    ] {
+        let refused = c.say(request, body.to_string()).await;
+        assert_eq!(refused.code, code, "{request} {body}: {}", refused.text);
+        assert!(refused.message().contains(message), "{request} {body}: {}", refused.message());
+    }
+    assert_eq!(c.say(&format!("GET {DOGS}/rex"), "").await.at("/spec/replicas"), Value::Null);
+    // As upstream: what a patch says of the rest of the metadata comes to nothing, and none at all is zero.
+    let scaled = c.say(&patch, of(json!({"uid": "u"})).to_string()).await;
+    assert_eq!((scaled.code, scaled.at("/spec/replicas")), (200, json!(3)), "{}", scaled.text);
+    let scaled = c.say(&patch, r#"{"spec":{"replicas":null}}"#).await;
+    assert_eq!((scaled.code, scaled.at("/spec/replicas")), (200, Value::Null), "{}", scaled.text);
+    assert_eq!(c.say(&format!("GET {DOGS}/rex"), "").await.at("/spec/replicas"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deletion_that_is_only_tried_answers_like_one() {
     let c = start().await;
     c.say(&format!("POST {DOGS}"), dog("rex", json!({"name": "Rex"}))).await;

@@ -4,6 +4,7 @@
 use http::header;
 use json::json;
 
+use crate::tests::assembled::Talk;
 use crate::tests::conversation::{Answer, Conversation};
 
 const LIST: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -152,4 +153,44 @@ async fn unknown_and_repeated_fields_refuse_or_warn_as_the_request_says() {
         let why = r#"fieldValidation: Unsupported value: "Perhaps": supported values: "", "Ignore", "Strict", "Warn""#;
         assert!(odd.code == 422 && odd.message().ends_with(why), "{of}: {}", odd.text);
     }
+}
+
+/// The objects that special requests carry are read with the same care as those that are stored.
+#[tokio::test(start_paused = true)]
+async fn unknown_fields_of_special_requests_are_warned_of() {
+    const PLACE: &str = "/api/v1/namespaces/default";
+    const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
+    let talk = Talk::start().await;
+    talk.ok("+root", &format!("POST {PLACE}/serviceaccounts"), json!({"metadata": {"name": "default"}})).await;
+    for name in ["x", "y"] {
+        let pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        talk.ok("+root", &format!("POST {PLACE}/pods"), pod).await;
+    }
+    let binding = |name: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}, "zz": 1});
+    let attributes = json!({"verb": "get", "resource": "pods", "namespace": "default"});
+    let (path, here) = (|name: &str| format!("{PLACE}/{name}"), |kind: &str| format!("{REVIEWS}/{kind}"));
+    let spec = json!({"user": "jane", "resourceAttributes": attributes});
+    for (path, body, code) in [
+        (path("pods/x/binding"), binding("x"), 201),
+        (path("pods/x/binding"), binding("x"), 409),
+        (path("bindings"), binding("y"), 201),
+        (path("pods/x/eviction"), json!({"metadata": {"name": "x"}, "zz": 1}), 201),
+        (path("serviceaccounts/default/token"), json!({"spec": {}, "zz": 1}), 201),
+        (here("subjectaccessreviews"), json!({"spec": spec, "zz": 1}), 201),
+        (here("subjectaccessreviews"), json!({"spec": {}, "zz": 1}), 422),
+        (format!("{REVIEWS}/namespaces/default/localsubjectaccessreviews"), json!({"spec": spec, "zz": 1}), 201),
+        (here("selfsubjectaccessreviews"), json!({"spec": {"resourceAttributes": attributes}, "zz": 1}), 201),
+        (here("selfsubjectrulesreviews"), json!({"spec": {"namespace": "default"}, "zz": 1}), 201),
+        ("/apis/authentication.k8s.io/v1/tokenreviews".to_owned(), json!({"spec": {"token": "t"}, "zz": 1}), 201),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews".to_owned(), json!({"zz": 1}), 201),
+    ] {
+        let hear = async |query: &str| talk.hear("+root", &format!("POST {path}{query}"), body.clone()).await;
+        assert_eq!(hear("?fieldValidation=Strict").await.0, 400, "{path}");
+        let (found, told, answer) = hear("").await;
+        assert_eq!((found, told), (code, vec![r#"299 - "unknown field \"zz\"""#.to_owned()]), "{path}: {answer}");
+    }
+    let quiet = format!("POST {REVIEWS}/selfsubjectaccessreviews?fieldValidation=Ignore");
+    let (code, told, _) =
+        talk.hear("+root", &quiet, json!({"spec": {"resourceAttributes": attributes}, "zz": 1})).await;
+    assert_eq!((code, told), (201, vec![]));
 }

@@ -98,6 +98,41 @@ async fn a_watch_from_anywhere_tells_where_its_beginning_ends() {
     }
 }
 
+/// As upstream's cache answers such a get.
+#[tokio::test(start_paused = true)]
+async fn a_get_waits_for_a_revision_that_is_still_to_come() {
+    let c = Conversation::start().await;
+    let now = create(&c, "p").await;
+    let (sooner, later) =
+        (format!("GET {MAPS}/p?resourceVersion={now}"), format!("GET {MAPS}/p?resourceVersion={}", now + 1));
+    assert_eq!(c.say(&sooner, "").await.code, 200);
+    let begun = tokio::time::Instant::now();
+    let (read, _) = tokio::join!(c.say(&later, ""), create(&c, "q"));
+    assert_eq!(read.code, 200, "{}", read.text);
+    assert!(begun.elapsed() < crate::watch_dispatch::REACH);
+    for query in ["", "?resourceVersion=", "?resourceVersion=0", "?resourceVersion=0&resourceVersion=99999"] {
+        assert_eq!(c.say(&format!("GET {MAPS}/p{query}"), "").await.code, 200, "{query}");
+    }
+    let set = json!({"metadata": {"name": "r"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let sets = "/apis/apps/v1/namespaces/a/replicasets";
+    let made = c.say(&format!("POST {sets}"), set.to_string()).await;
+    let newest = made.at("/metadata/resourceVersion");
+    let far = format!("Timeout: Too large resource version: 99999, current: {}", newest.as_str().expect("a revision"));
+    for path in [format!("{MAPS}/p"), format!("{MAPS}/none"), format!("{sets}/r/status"), format!("{sets}/r/scale")] {
+        let refused = c.say(&format!("GET {path}?resourceVersion=99999"), "").await;
+        assert_eq!((refused.code, refused.message()), (504, far.clone()), "{path}");
+        assert_eq!(refused.at("/details/retryAfterSeconds"), 1);
+        assert_eq!(refused.at("/details/causes/0/reason"), "ResourceVersionTooLarge");
+        for version in ["abc", "-1"] {
+            let query = format!("resourceVersion={version}");
+            let refused = c.say(&format!("GET {path}?{query}"), "").await;
+            let list = c.say(&format!("GET {MAPS}?{query}"), "").await;
+            assert_eq!((refused.code, refused.message()), (400, list.message()), "{path}?{query}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn exports_are_no_longer_to_be_had() {
     let c = Conversation::start().await;

@@ -109,3 +109,73 @@ async fn an_applied_scale_is_told_whose_it_is_and_what_is_wrong_with_it() {
     let none = c.say(&format!("PATCH {path}x/scale?fieldManager=scale\n{APPLY}"), scale(3).to_string()).await;
     assert_eq!(none.code, 404, "a Scale makes no object: {}", none.text);
 }
+
+/// As upstream's `checkName`, `ValidateScale` and the preconditions of `scaleUpdatedObjectInfo`.
+#[tokio::test(start_paused = true)]
+async fn a_scale_is_that_of_the_object_in_the_path() {
+    let c = Conversation::start().await;
+    let path = "/apis/apps/v1/namespaces/a/deployments/test";
+    let made = c.say(&format!("POST {}", &path[..path.len() - 5]), workload("apps/v1", "Deployment").to_string()).await;
+    let uid = made.at("/metadata/uid").as_str().expect("a uid").to_owned();
+    let (put, merge) = (format!("PUT {path}/scale"), format!("PATCH {path}/scale\n{MERGE}"));
+    let strategic = format!("PATCH {path}/scale\ncontent-type: application/strategic-merge-patch+json");
+    let of = |metadata: Value| json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": 9}});
+    let other_name = "the name of the object (e) does not match the name on the URL (test)";
+    let no_name = "the name of the object (test based on URL) was undeterminable: name must be provided";
+    let elsewhere = "the namespace of the provided object does not match the namespace sent on the request";
+    let other_uid = format!("Precondition failed: UID in precondition: u, UID in object meta: {uid}");
+    let stored = format!(
+        "Operation cannot be fulfilled on deployments.apps \"test\": StorageError: invalid object, Code: 4, Key: \
+         /registry/deployments/a/test, ResourceVersion: 0, AdditionalErrorMsg: {other_uid}"
+    );
+    let patched = format!("Operation cannot be fulfilled on deployments/scale.apps \"test\": {other_uid}");
+    let finalizer = "Scale.autoscaling \"test\" is invalid: [metadata.finalizers: Invalid value: \"a b\": ";
+    let kind = "no kind \"Foo\" is registered for version \"autoscaling/v1\"";
+    for (request, body, code, message) in [
+        (&put, of(json!({"name": "e"})), 400, other_name),
+        (&put, of(json!({})), 400, no_name),
+        (&put, of(json!({"name": "test", "namespace": "b"})), 400, elsewhere),
+        (&put, of(json!({"name": "test", "uid": "u"})), 409, &stored),
+        (&put, of(json!({"name": "test", "finalizers": ["a b"]})), 422, finalizer),
+        (&merge, of(json!({"name": "e"})), 400, other_name),
+        (&merge, of(json!(null)), 400, no_name),
+        (&merge, of(json!({"namespace": "b"})), 400, elsewhere),
+        (&merge, of(json!({"uid": "u"})), 409, &patched),
+        (&merge, of(json!({"finalizers": ["a b"]})), 422, finalizer),
+        (&merge, json!({"kind": "Foo", "spec": {"replicas": 9}}), 422, kind),
+        (&merge, json!({"apiVersion": "v7", "spec": {"replicas": 9}}), 422, "no kind \"Scale\" is registered"),
+    ] {
+        let refused = c.say(request, body.to_string()).await;
+        assert_eq!(refused.code, code, "{request} {body}: {}", refused.text);
+        assert!(refused.message().contains(message), "{request} {body}: {}", refused.message());
+    }
+    assert_eq!(c.say(&format!("GET {path}"), "").await.at("/spec/replicas"), 1);
+    for (request, body) in [
+        (&put, of(json!({"name": "test", "uid": uid}))),
+        (&strategic, json!({"kind": "Foo", "spec": {"replicas": 10}})),
+        (&merge, json!({"kind": null, "metadata": {"uid": uid}, "spec": {"replicas": 11}})),
+    ] {
+        let scaled = c.say(request, body.to_string()).await;
+        let told = (scaled.at("/kind"), scaled.at("/spec/replicas"));
+        assert_eq!(told, (json!("Scale"), body["spec"]["replicas"].clone()), "{request} {body}: {}", scaled.text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_fields_of_a_scale_are_warned_of() {
+    let c = Conversation::start().await;
+    let path = "/apis/apps/v1/namespaces/a/deployments/test";
+    c.say(&format!("POST {}", &path[..path.len() - 5]), workload("apps/v1", "Deployment").to_string()).await;
+    let mut odd = scale(3);
+    odd["zz"] = json!(1);
+    for request in [format!("PUT {path}/scale"), format!("PATCH {path}/scale\n{MERGE}")] {
+        let scaled = c.say(&request, odd.to_string()).await;
+        let warning = scaled.headers.get("warning").and_then(|text| text.to_str().ok());
+        assert_eq!(
+            (scaled.code, warning),
+            (200, Some(r#"299 - "unknown field \"zz\"""#)),
+            "{request}: {}",
+            scaled.text
+        );
+    }
+}
