@@ -301,7 +301,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         flags: options.features.enabled(Feature::ComponentFlagz).then(|| options.debugging.flags.clone()),
     };
     router.debugging = options.debugging;
-    router.web = options.web;
+    router.web = options.web.goaway_of_strangers(options.features.enabled(Feature::UnauthenticatedHTTP2DOSMitigation));
     let server = Server::new(router);
     server.add_metrics(move || options.features.metrics());
     server.add_metrics(move || hooks.metrics.render());

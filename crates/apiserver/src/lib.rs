@@ -14,6 +14,7 @@ pub mod auth;
 pub mod bootstrap;
 pub mod call;
 mod custom;
+pub mod document;
 pub mod fairness;
 pub mod http;
 mod outbound;

@@ -95,13 +95,11 @@ impl State {
         }
     }
 
-    /// Whether the authorizers allow a request; its trail is told why.
-    pub async fn authorize(&self, attributes: &Attributes<'_>, trail: &Trail) -> Result<(), StatusError> {
-        if !trail.is_on() {
-            return permitted(attributes, self.decide(attributes).await);
-        }
+    /// The authorizers' verdict about a request; its trail is told why.
+    pub async fn authorize(&self, attributes: &Attributes<'_>, trail: &Trail) -> Verdict {
         let verdict = self.decide(attributes).await;
         match &verdict {
+            _ if !trail.is_on() => {}
             Verdict::Failed(_) => trail.annotate("authorization.k8s.io/reason", "internal error"),
             verdict => {
                 let decision = if verdict.allowed() { "allow" } else { "forbid" };
@@ -109,7 +107,7 @@ impl State {
                 trail.annotate("authorization.k8s.io/reason", verdict.reason().to_owned());
             }
         }
-        permitted(attributes, verdict)
+        verdict
     }
 
     async fn decide(&self, attributes: &Attributes<'_>) -> Verdict {
@@ -132,7 +130,7 @@ impl State {
 }
 
 /// The error that follows from a verdict, if any. One that could not be found is this server's failure, not the user's.
-fn permitted(attributes: &Attributes<'_>, verdict: Verdict) -> Result<(), StatusError> {
+pub fn permitted(attributes: &Attributes<'_>, verdict: Verdict) -> Result<(), StatusError> {
     match verdict {
         Verdict::Allow(_) => Ok(()),
         Verdict::Deny(why) | Verdict::NoOpinion(why) => Err(auth::forbidden(attributes, &why)),

@@ -18,6 +18,7 @@ use super::{
     },
     pod_security, quota, webhook,
 };
+use crate::document;
 
 /// The settings of the plugins.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -77,7 +78,7 @@ impl Configuration {
     /// Reads the file, and the ones that it names, through `read`.
     pub fn load(file: &Path, read: impl Fn(&Path) -> std::io::Result<String>) -> Result<Self, String> {
         let of_file = |why: String| format!("{}: {why}", file.display());
-        let value = parse(&read(file).map_err(|e| of_file(e.to_string()))?).map_err(of_file)?;
+        let value = document::read(&read(file).map_err(|e| of_file(e.to_string()))?).map_err(of_file)?;
         let section = Section::of("", &value).map_err(of_file)?;
         let entries = entries(&section).map_err(of_file)?;
         let mut configuration = Configuration::default();
@@ -87,7 +88,7 @@ impl Configuration {
                 Entry::File(name, path) => {
                     let path = file.parent().unwrap_or(Path::new("")).join(path);
                     let of_path = |why: String| format!("{}: {why}", path.display());
-                    let value = parse(&read(&path).map_err(|e| of_path(e.to_string()))?).map_err(of_path)?;
+                    let value = document::read(&read(&path).map_err(|e| of_path(e.to_string()))?).map_err(of_path)?;
                     configuration.set(name, "", &value).map_err(of_path)?;
                 }
             }
@@ -137,10 +138,6 @@ fn entries<'a>(section: &Section<'a>) -> Result<Vec<Entry<'a>>, String> {
         }
     }
     Ok(entries)
-}
-
-fn parse(text: &str) -> Result<Value, String> {
-    serde_saphyr::from_str(text).map_err(|e| format!("it is not valid YAML: {e}"))
 }
 
 #[cfg(test)]

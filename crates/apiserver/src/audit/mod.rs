@@ -24,7 +24,6 @@ pub mod webhook;
 
 use std::sync::{Arc, atomic::Ordering};
 
-use api::status::StatusError;
 use clock::Timestamp;
 use http::{HeaderName, HeaderValue, request::Parts};
 use listener::Answering;
@@ -77,11 +76,11 @@ impl Auditor {
         info: &Arc<Info>,
         user: &Arc<User>,
         begun: &Begun,
-    ) -> Result<Trail, StatusError> {
+    ) -> Result<Trail, &'static str> {
         let trail = self.trail(parts, info, Some(user), begun);
         if !trail.received().await {
             self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
-            return Err(StatusError::internal("failed to store audit event"));
+            return Err("failed to store audit event");
         }
         Ok(trail)
     }

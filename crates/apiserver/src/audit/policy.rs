@@ -2,10 +2,12 @@
 //!
 //! Upstream counterpart: apiserver/pkg/audit/policy.
 
-use api::validation::{field::quote, names, section::Section};
-use json::Value;
+use api::{
+    codec::decode,
+    validation::{field::quote, names, section::Section},
+};
 
-use crate::{auth::User, http::request::Info};
+use crate::{auth::User, document, http::request::Info};
 
 /// How much of a request its events say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,22 +114,39 @@ impl Policy {
         self.rules.iter().find(|rule| rule.is_about(user, info)).map_or(none, |rule| rule.decision)
     }
 
-    /// Reads a policy file. The error says what is wrong and where.
+    /// Reads a policy file. The error says what is wrong and where. Fields that are not known, or stand there twice, are warned
+    /// about.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let value: Value = serde_saphyr::from_str(text).map_err(|error| format!("it is not valid YAML: {error}"))?;
+        let (policy, faults) = Policy::read(text)?;
+        if !faults.is_empty() {
+            let error = decode::strict_error(&faults);
+            tracing::warn!("Audit policy contains errors, falling back to lenient decoding: {error}");
+        }
+        Ok(policy)
+    }
+
+    /// The second part names what a strict reader would refuse.
+    fn read(text: &str) -> Result<(Self, Vec<String>), String> {
+        let (value, mut faults) = document::read_leniently(text)?;
         let section = Section::of("", &value)?;
         section.is("Policy", &["audit.k8s.io/v1"])?;
-        section.has_only(&["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"])?;
+        let known = ["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"];
+        note_unknown(&section, &known, &mut faults);
         let omitted = stages(&section)?;
         let omits_managed_fields = section.flag("omitManagedFields")?.unwrap_or(false);
         let rules = section.sections("rules")?;
         let rules: Result<Vec<Rule>, String> =
-            rules.iter().map(|rule| Rule::parse(rule, omitted, omits_managed_fields)).collect();
+            rules.iter().map(|rule| Rule::parse(rule, omitted, omits_managed_fields, &mut faults)).collect();
         match rules? {
             rules if rules.is_empty() => Err(section.wrong("rules", "there must be at least one")),
-            rules => Ok(Policy { rules }),
+            rules => Ok((Policy { rules }, faults)),
         }
     }
+}
+
+fn note_unknown(section: &Section<'_>, known: &[&str], faults: &mut Vec<String>) {
+    let unknown = section.keys().filter(|key| !known.contains(key));
+    faults.extend(unknown.map(|key| format!("unknown field {}", quote(&section.place(key)))));
 }
 
 fn stages(section: &Section<'_>) -> Result<Stages, String> {
@@ -141,8 +160,13 @@ fn stages(section: &Section<'_>) -> Result<Stages, String> {
 }
 
 impl Rule {
-    fn parse(section: &Section<'_>, omitted: Stages, omits_managed_fields: bool) -> Result<Self, String> {
-        section.has_only(&[
+    fn parse(
+        section: &Section<'_>,
+        omitted: Stages,
+        omits_managed_fields: bool,
+        faults: &mut Vec<String>,
+    ) -> Result<Self, String> {
+        let known = [
             "level",
             "users",
             "userGroups",
@@ -152,7 +176,8 @@ impl Rule {
             "nonResourceURLs",
             "omitStages",
             "omitManagedFields",
-        ])?;
+        ];
+        note_unknown(section, &known, faults);
         let given = section.text("level")?.unwrap_or("");
         if given.is_empty() {
             return Err(section.wrong("level", "Required value"));
@@ -173,7 +198,7 @@ impl Rule {
             groups: section.plain_texts("userGroups")?,
             verbs: section.plain_texts("verbs")?,
             namespaces: section.plain_texts("namespaces")?,
-            resources: resources.iter().map(Resources::parse).collect::<Result<_, _>>()?,
+            resources: resources.iter().map(|one| Resources::parse(one, faults)).collect::<Result<_, _>>()?,
             paths: paths(section)?,
         };
         let of_resources = !rule.resources.is_empty() || !rule.namespaces.is_empty();
@@ -224,8 +249,8 @@ fn covers(rule: &str, path: &str) -> bool {
 }
 
 impl Resources {
-    fn parse(section: &Section<'_>) -> Result<Self, String> {
-        section.has_only(&["group", "resources", "resourceNames"])?;
+    fn parse(section: &Section<'_>, faults: &mut Vec<String>) -> Result<Self, String> {
+        note_unknown(section, &["group", "resources", "resourceNames"], faults);
         let parsed = Resources {
             group: section.text("group")?.unwrap_or("").to_owned(),
             resources: section.plain_texts("resources")?,
@@ -337,11 +362,8 @@ mod tests {
         let check = |rules: &str, expected: &str| assert_eq!(policy(rules).unwrap_err(), expected, "{rules}");
         let rule = |rule: &str, expected: &str| check(&format!("rules: [{{{rule}}}]"), expected);
         check("rules: []", "rules: there must be at least one");
-        check(
-            "rule: []",
-            "rule: there is no such field; there are apiVersion, kind, metadata, rules, omitStages, \
-                           omitManagedFields",
-        );
+        check("rule: []", "rules: there must be at least one");
+        check("rules: [{level: None, user: [a]}, {users: [a]}]", "rules[1].level: Required value");
         rule("users: [a]", "rules[0].level: Required value");
         let known = "supported values: \"None\", \"Metadata\", \"Request\", \"RequestResponse\"";
         rule("level: metadata", &format!("rules[0].level: Unsupported value: \"metadata\": {known}"));
@@ -362,5 +384,28 @@ mod tests {
         assert!(group.unwrap_err().starts_with("rules[0].resources[0].group: Invalid value: "));
         let version = Policy::parse("apiVersion: audit.k8s.io/v2\nkind: Policy\nrules: [{level: None}]").unwrap_err();
         assert_eq!(version, "apiVersion: it must be audit.k8s.io/v1, not \"audit.k8s.io/v2\"");
+    }
+
+    #[test]
+    fn what_a_strict_reader_refuses_is_warned_about() {
+        let check = |rules: &str, expected: &[&str]| {
+            let text = format!("apiVersion: audit.k8s.io/v1\nkind: Policy\n{rules}");
+            let (policy, faults) = Policy::read(&text).unwrap();
+            assert_eq!((faults, policy.rules.len()), (expected.iter().map(|one| (*one).to_owned()).collect(), 1));
+            assert_eq!(Policy::parse(&text), Ok(policy), "{rules}");
+        };
+        check("rules: [{level: None}]", &[]);
+        check(
+            "rule: []\nrules: [{level: None, user: [a], resources: [{groups: [a]}]}]",
+            &[
+                "unknown field \"rule\"",
+                "unknown field \"rules[0].user\"",
+                "unknown field \"rules[0].resources[0].groups\"",
+            ],
+        );
+        check(
+            "rules: [{level: Metadata}]\nrules: [{level: None}]\n---\n[",
+            &["line 4: key \"rules\" already set in map"],
+        );
     }
 }

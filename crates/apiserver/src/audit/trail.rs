@@ -22,7 +22,7 @@ use super::{
     policy::{Decision, Level, Stage},
     sink::Until,
 };
-use crate::{auth::User, http::request::Info};
+use crate::{auth::User, document, http::request::Info};
 
 /// Larger objects are left out.
 const OBJECT_BYTES: usize = 32 << 20;
@@ -142,7 +142,7 @@ impl Trail {
     pub fn requested_text(&self, body: &[u8]) {
         let Some(record) = self.0.as_ref().filter(|_| self.says(Level::Request)) else { return };
         // An applied object may be in YAML.
-        let yaml = |text: &str| serde_saphyr::from_str(text).ok().filter(|value: &Value| !value.is_null());
+        let yaml = |text: &str| document::read_leniently(text).ok().map(|(value, _)| value).filter(|v| !v.is_null());
         let value = std::str::from_utf8(body).ok().and_then(|text| json::parse(text).ok().or_else(|| yaml(text)));
         if let Some(text) = value.map(|value| record.text(&value)) {
             record.course.lock().keep(|course| &mut course.request, text);

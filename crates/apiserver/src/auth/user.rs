@@ -46,6 +46,11 @@ impl User {
         self.in_group(GROUP_MASTERS)
     }
 
+    /// Whether nobody is known by this, whatever else it is called.
+    pub fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS || self.in_group(GROUP_UNAUTHENTICATED)
+    }
+
     /// Whether this is a kubelet, also one whose node cannot be told.
     pub fn is_node(&self) -> bool {
         self.name.starts_with(NODE_PREFIX) && self.in_group(GROUP_NODES)

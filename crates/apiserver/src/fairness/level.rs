@@ -74,7 +74,7 @@ impl Inner {
 
 impl Level {
     pub fn new(name: &str, settings: Settings) -> Self {
-        let queues = Queues::new(settings.shape, 1);
+        let queues = Queues::new(settings.shape, 0);
         let inner = Inner { settings, bounds: Bounds::default(), queues, meter: Meter::default(), at: 0.0 };
         Level { name: name.to_owned(), began: Instant::now(), inner: Mutex::new(inner) }
     }
@@ -100,7 +100,7 @@ impl Level {
         let mut inner = self.inner.lock();
         if inner.bounds != bounds {
             inner.bounds = bounds;
-            inner.queues.limit = bounds.nominal.max(1);
+            inner.queues.limit = bounds.nominal;
             inner.serve(now);
         }
     }
@@ -117,7 +117,7 @@ impl Level {
     pub fn allot(&self, seats: u32) {
         let now = self.now();
         let mut inner = self.inner.lock();
-        inner.queues.limit = seats.max(1);
+        inner.queues.limit = seats;
         inner.serve(now);
     }
 

@@ -124,7 +124,7 @@ impl<T> Queues<T> {
             // It has nothing to catch up with.
             queue.next = queue.next.max(self.virtual_now);
         }
-        if self.waiting == 0 && self.fits(seats) {
+        if self.waiting == 0 && self.has_free() && self.fits(seats) {
             self.seat(index, seats);
             return Arrival::Seated(index);
         }
@@ -164,7 +164,7 @@ impl<T> Queues<T> {
 
     /// The next request that gets its seats, if there are any for it, and its queue.
     pub fn next(&mut self, now: f64) -> Option<(usize, Waiting<T>)> {
-        if self.waiting == 0 {
+        if self.waiting == 0 || !self.has_free() {
             return None;
         }
         self.advance(now);
@@ -189,6 +189,11 @@ impl<T> Queues<T> {
         self.waiting_seats -= seats;
         self.seat(index, seats);
         Some((index, waiting))
+    }
+
+    /// Of a level without any seats nobody leaves a queue: it holds back all who are of it. (Without queues `fits` alone decides.)
+    fn has_free(&self) -> bool {
+        self.seats < self.limit
     }
 
     /// One that wants more than there is gets it when nobody else has any.
@@ -311,6 +316,20 @@ mod tests {
         assert!(all.give_up(first, number) && !all.give_up(first, number));
         assert_eq!((all.waiting, all.demand()), (1, 2));
         let mut none: Queues<()> = Queues::new(Shape::default(), 1);
+        assert_eq!(none.arrive(0.0, 7, 1, || ()), Arrival::Seated(0));
+        assert_eq!(none.arrive(0.0, 7, 1, || ()), Arrival::Refused("concurrency-limit"));
+    }
+
+    #[test]
+    fn without_seats_queues_hold_everyone_back() {
+        let mut jail = queues(0);
+        let Arrival::Queued(index, number) = jail.arrive(0.0, 0, 1, || 'a') else { panic!("it waits") };
+        assert!(matches!(jail.arrive(0.0, 0, 5, || 'b'), Arrival::Queued(..)));
+        assert!(jail.next(10.0).is_none());
+        assert!(jail.give_up(index, number));
+        jail.limit = 1;
+        assert_eq!(jail.next(20.0).unwrap().1.tell, 'b');
+        let mut none: Queues<()> = Queues::new(Shape::default(), 0);
         assert_eq!(none.arrive(0.0, 7, 1, || ()), Arrival::Seated(0));
         assert_eq!(none.arrive(0.0, 7, 1, || ()), Arrival::Refused("concurrency-limit"));
     }

@@ -186,6 +186,24 @@ async fn one_with_a_thousand_requests_does_not_hold_up_another() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_shares_everyone_waits_in_vain() {
+    let fairness = usual(100);
+    level(&fairness, "jail", 0, queued(50));
+    let asker = Asker::new(&fairness, "jane", "jail");
+    let begun = Instant::now();
+    assert_eq!(asker.seat().await.err(), Some(429));
+    assert_eq!(begun.elapsed(), Duration::from_secs(15));
+    fairness.borrow();
+    assert_eq!(asker.seat().await.err(), Some(429));
+    // Without queues there is always a seat for one.
+    level(&fairness, "closed", 0, json!({"type": "Reject"}));
+    let asker = Asker::new(&fairness, "jane", "closed");
+    let seat = asker.seat().await;
+    assert!(seat.is_ok());
+    assert_eq!(asker.seat().await.err(), Some(429));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_waits_too_long_or_goes_away_leaves_no_trace() {
     let fairness = usual(100);
     level(&fairness, "team", 10, queued(50));

@@ -14,7 +14,7 @@ use listener::Answering;
 
 use crate::{
     audit::{self, AUDIT_ID, Begun, Trail},
-    auth::{self, Attributes, User, authn, authn::token::Note},
+    auth::{self, Attributes, User, Verdict, authn, authn::token::Note},
     call::Call,
     fairness::{self, Flow},
     http::{
@@ -30,7 +30,7 @@ use crate::{
     },
     pages::metrics::{load::Phase, requests::Running},
     router::{self, Router},
-    state::State,
+    state::{State, permitted},
 };
 
 /// Answers a request; an error or a panic on the way becomes a response too.
@@ -183,6 +183,9 @@ async fn authenticated(
             let known = router.state.places.authenticate(&*router.authenticator, &mut parts).await;
             let user = known.as_ref().map(|known| &*known.user).map_err(|stranger| &stranger.error);
             metrics.access.identified(&metrics.all, user, began.elapsed());
+            if user.map_or_else(|error| error.code == 401, User::is_anonymous) {
+                router.web.leave_stranger(&parts);
+            }
             if let Err(Stranger { error, notes }) = &known
                 && error.code == 401
             {
@@ -214,7 +217,10 @@ async fn identified(
         None => Trail::default(),
         Some(auditor) => {
             let _span = spans::part("audit");
-            auditor.receive(&parts, &info, &user, &found.begun).await?
+            match auditor.receive(&parts, &info, &user, &found.begun).await {
+                Ok(trail) => trail,
+                Err(why) => return Ok(respond::failure(&parts.uri, why)),
+            }
         }
     };
     let _ = found.trail.set(trail.clone());
@@ -261,7 +267,10 @@ async fn authorized(
         let _ = found.set(flow.clone());
     }
     let attributes = Attributes::of(&user, &info);
-    spans::within(spans::part("authorization"), || state.authorize(&attributes, &trail)).await?;
+    match spans::within(spans::part("authorization"), || state.authorize(&attributes, &trail)).await {
+        Verdict::Failed(failure) => return Ok(respond::failure(&parts.uri, &failure.error)),
+        verdict => permitted(&attributes, verdict)?,
+    }
     // Nobody learns what is there but those that may ask for it.
     if let Some(refusal) = &info.refusal {
         return router::refuse(refusal);
@@ -278,7 +287,10 @@ async fn authorized(
             let seat = fairness.seat(&flow, &user, &info, &query).await;
             drop(span);
             timing::waited(began.elapsed());
-            Some(seat.inspect_err(turned_away)?)
+            match seat.inspect_err(turned_away) {
+                Ok(seat) => Some(seat),
+                Err(error) => return Ok(respond::too_many(&error)),
+            }
         }
         None => None,
     };
@@ -291,7 +303,8 @@ async fn authorized(
         headers.entry(header::HOST).or_insert(host);
     }
     waypoint::apiserver::route(&info.path);
-    let call = Call { state: state.clone(), info, user, trail, query, headers, extensions, body };
+    let (state, warnings) = (state.clone(), Default::default());
+    let call = Call { state, info, user, trail, query, headers, extensions, body, warnings };
     spans::within(span, || router.route(call)).await
 }
 

@@ -2,10 +2,10 @@
 
 use std::{collections::HashSet, io::Write as _};
 
-use api::{codec::encode, status::StatusError};
+use api::{codec::encode, status::StatusError, validation::field::quote};
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri::PathAndQuery};
 
 use crate::http::body::{Body, Response};
 
@@ -74,6 +74,31 @@ pub fn error(error: &StatusError) -> Response {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     warn(&mut response, &error.warnings);
+    response
+}
+
+/// A failure of the server's own on the way of a request, as upstream's filters tell of it: in words, whatever form is asked for.
+pub fn failure(uri: &Uri, why: &str) -> Response {
+    let uri = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let mut response =
+        plain(StatusCode::INTERNAL_SERVER_ERROR, format!("Internal Server Error: {}: {why}", quote(uri)));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
+}
+
+/// The answer to a request for which there was no room, in words as well.
+pub fn too_many(error: &StatusError) -> Response {
+    let mut response = plain(StatusCode::TOO_MANY_REQUESTS, format!("{}\n", error.message));
+    let seconds = error.details.as_ref().and_then(|details| details.retry_after_seconds).unwrap_or(1);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
+/// An error in words.
+fn plain(code: StatusCode, words: String) -> Response {
+    let mut response = text(words);
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

@@ -1,7 +1,7 @@
 //! The settings about browsers and load balancers: whose pages may read the server's answers (CORS), that it is never spoken
 //! to without TLS (HSTS), and how often a connection is ended so that its client may come to another server (GOAWAY).
 //!
-//! Upstream counterpart: apiserver/pkg/server/filters/{cors,hsts,goaway}.go.
+//! Upstream counterpart: apiserver/pkg/server/filters/{cors,hsts,goaway}.go, and of strangers endpoints/filters/authentication.go.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request::Parts};
 use listener::Answering;
@@ -32,6 +32,8 @@ pub struct Web {
     transport_security: Option<HeaderValue>,
     /// How many of a million requests end their connection.
     goaway: u64,
+    /// Requests of nobody end theirs.
+    goaway_of_strangers: bool,
 }
 
 impl Web {
@@ -60,6 +62,13 @@ impl Web {
     #[must_use]
     pub fn goaway(mut self, chance: f64) -> Self {
         self.goaway = (chance.clamp(0.0, 1.0) * WHOLE as f64) as u64;
+        self
+    }
+
+    /// Whether a request over HTTP/2 that nobody known has sent ends its connection.
+    #[must_use]
+    pub fn goaway_of_strangers(mut self, ends: bool) -> Self {
+        self.goaway_of_strangers = ends;
         self
     }
 
@@ -97,13 +106,26 @@ impl Web {
 
     /// Ends the connection of a share of the requests, once what is open there is answered.
     pub fn leave(&self, parts: &Parts) {
-        if self.goaway > 0
-            && parts.version == Version::HTTP_2
-            && clock::random_range(0..WHOLE) < self.goaway
-            && let Some(answering) = parts.extensions.get::<Answering>()
-        {
-            answering.end_connection();
+        if self.goaway > 0 && clock::random_range(0..WHOLE) < self.goaway {
+            end_http2(parts);
         }
+    }
+
+    /// Ends the connection of a request that nobody known has sent, once what is open there is answered: whoever shows no
+    /// credentials gets no more out of HTTP/2 than out of HTTP/1 with a connection for each request (CVE-2023-44487).
+    pub fn leave_stranger(&self, parts: &Parts) {
+        if self.goaway_of_strangers {
+            end_http2(parts);
+        }
+    }
+}
+
+/// Over HTTP/2 a client is told that its connection ends, and loses no request by that.
+fn end_http2(parts: &Parts) {
+    if parts.version == Version::HTTP_2
+        && let Some(answering) = parts.extensions.get::<Answering>()
+    {
+        answering.end_connection();
     }
 }
 

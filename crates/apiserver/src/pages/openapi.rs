@@ -110,6 +110,15 @@ fn chosen(headers: &HeaderMap, protobuf: &[&str]) -> Option<Form> {
     accept::clauses(headers).iter().find_map(taken)
 }
 
+/// The group and version of a document below `openapi/v3`.
+fn part(path: &str) -> Option<(&str, &str)> {
+    match path.strip_prefix("openapi/v3/")?.split('/').collect::<Vec<_>>().as_slice() {
+        ["api", version] => Some(("", version)),
+        ["apis", group, version] => Some((group, version)),
+        _ => None,
+    }
+}
+
 /// Answers `/openapi/v2`, `/openapi/v3` and the documents below it.
 pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
     let path = call.info.path.trim_matches('/');
@@ -124,6 +133,13 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
         "openapi/v2" => (api::openapi::V2_PROTOBUF, api::openapi::V2_PROTOBUF_RETURNED),
         _ => (api::openapi::V3_PROTOBUF, api::openapi::V3_PROTOBUF_RETURNED),
     };
+    // What is served here is known before the client is told that it has no form that it takes.
+    let part = match path {
+        "openapi/v2" | "openapi/v3" => ("", ""),
+        other => {
+            part(other).filter(|(group, version)| all.iter().any(|d| d.group == *group && d.version == *version))?
+        }
+    };
     // The index is in JSON, whatever is asked for.
     let form = if path == "openapi/v3" { Some(Form::Json) } else { chosen(&call.headers, &protobuf) };
     let Some(form) = form else { return Some(empty(StatusCode::NOT_ACCEPTABLE)) };
@@ -135,12 +151,7 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
         "openapi/v2" => documents.get(table, "v2", || Some(text(&v2(aggregator, all, features))))?,
         "openapi/v3" => documents.get(table, "v3", || Some(text(&v3_index(aggregator, all, features))))?,
         other => {
-            let rest: Vec<&str> = other.strip_prefix("openapi/v3/")?.split('/').collect();
-            let (group, version) = match rest.as_slice() {
-                ["api", version] => ("", *version),
-                ["apis", group, version] => (*group, *version),
-                _ => return None,
-            };
+            let (group, version) = part;
             if url::query_value(&call.query, "hash").is_some() {
                 place = Some(api::openapi::v3_place(all, group, version, features)?);
             }

@@ -106,13 +106,7 @@ impl Request {
         if self.call.info.verb == "create" {
             self.call.trail.requested(&object);
         }
-        if !matches!(meta::resource_version(&object), "" | "0") {
-            return Err(StatusError::new(
-                500,
-                "InternalError",
-                "resourceVersion should not be set on objects to be created",
-            ));
-        }
+        refuse_versioned(&object)?;
         wipe(&mut object);
         self.place(&mut object)?;
         self.refuse_terminating(meta::name(&object))?;
@@ -239,6 +233,8 @@ impl Request {
         let definition = &*self.definition;
         let companions = self.allocate(None, &mut object).await?;
         waypoint::apiserver::validate(self.waypoint_name());
+        // Who mutates the object may have set one. The store is the one that refuses this, when all others have had their say.
+        let versioned = refuse_versioned(&object);
         let about = strategy::before_create(definition, &mut object)?;
         attributes.object = Some(object);
         self.call.state.admission.validate(attributes).await?;
@@ -258,9 +254,18 @@ impl Request {
                 Err(_) => Ok(Ok(written(Outcome::Tried(object)))),
             };
         }
+        versioned?;
         let object = Arc::new(object);
         let inserted = objects.insert_with(definition, &object, companions).await?;
         Ok(inserted.map(|entry| written(Outcome::Stored(entry))).ok_or_else(|| Arc::unwrap_or_clone(object)))
+    }
+}
+
+/// What is not there yet has no version.
+fn refuse_versioned(object: &Value) -> Result<(), StatusError> {
+    match meta::resource_version(object) {
+        "" | "0" => Ok(()),
+        _ => Err(StatusError::new(500, "", "resourceVersion should not be set on objects to be created")),
     }
 }
 

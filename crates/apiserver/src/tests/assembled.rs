@@ -78,6 +78,16 @@ impl Talk {
 
     /// The answer with its warnings. The head's second line, if there is one, is the body's media type.
     pub async fn hear(&self, user: &str, head: &str, body: Value) -> (u16, Vec<String>, Value) {
+        let response = self.send(user, head, body).await;
+        let code = response.status().as_u16();
+        let warnings = response.headers().get_all("warning").iter();
+        let warnings = warnings.map(|text| text.to_str().unwrap().to_owned()).collect();
+        let bytes = response.into_body().collect(1 << 24).await.unwrap();
+        (code, warnings, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    /// The answer as it is.
+    pub async fn send(&self, user: &str, head: &str, body: Value) -> http::Response<Body> {
         let mut lines = head.lines();
         let (method, uri) = lines.next().unwrap().split_once(' ').unwrap();
         let media_type = lines.next().unwrap_or("application/json");
@@ -91,12 +101,7 @@ impl Talk {
             request = request.header("authorization", format!("Bearer {user}"));
         }
         let body = if body.is_null() { Body::empty() } else { Body::from(bytes::Bytes::from(body.to_string())) };
-        let response = self.0.handle(request.body(body).unwrap()).await;
-        let code = response.status().as_u16();
-        let warnings = response.headers().get_all("warning").iter();
-        let warnings = warnings.map(|text| text.to_str().unwrap().to_owned()).collect();
-        let bytes = response.into_body().collect(1 << 24).await.unwrap();
-        (code, warnings, serde_json::from_slice(&bytes).unwrap_or_default())
+        self.0.handle(request.body(body).unwrap()).await
     }
 
     pub async fn ok(&self, user: &str, head: &str, body: Value) -> Value {

@@ -182,8 +182,14 @@ async fn a_webhook_that_fails_harms_its_own_requests_alone() {
     ] {
         let both = why == "both allow and deny";
         hook.be("/", mood);
-        let (code, answer) = closed.say("secret", PODS, json!(null)).await;
-        assert!(code == 500 && message(&answer).contains(why), "{why}: {answer}");
+        let answer = closed.send("secret", PODS, json!(null)).await;
+        let (code, media_type) = (answer.status().as_u16(), answer.headers()["content-type"].clone());
+        assert_eq!((code, media_type.to_str().unwrap()), (500, "text/plain"), "{why}");
+        assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+        let answer = answer.into_body().collect(1 << 24).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        let begins = "Internal Server Error: \"/api/v1/namespaces/default/pods\": ";
+        assert!(answer.starts_with(begins) && answer.contains(why), "{why}: {answer}");
         let review = json!({"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
         let (code, _) = closed.say("secret", CAN_I, review).await;
         assert_eq!(code, 500, "also to ask needs the right to");

@@ -547,8 +547,12 @@ async fn discovery_and_pages() {
         let found = page.headers.get("content-type").map_or("", |value| value.to_str().unwrap());
         assert_eq!((page.code, found), (code, media_type), "{path} {accept}");
     }
-    let nowhere = c.say("GET /nowhere", "").await;
-    assert_eq!((nowhere.code, nowhere.text.as_str()), (404, "404 page not found\n"));
+    for path in ["/nowhere", "/openapi/v3/apis/nothing/v1", "/openapi/v3/api", "/openapi/v4"] {
+        for accept in ["*/*", "application/json", "text/html", "image/png"] {
+            let nowhere = c.say(&format!("GET {path}\naccept: {accept}"), "").await;
+            assert_eq!((nowhere.code, nowhere.text.as_str()), (404, "404 page not found\n"), "{path} {accept}");
+        }
+    }
     let unknown = c.say("GET /api/v1/foos", "").await;
     assert_eq!((unknown.code, unknown.message().as_str()), (404, "the server could not find the requested resource"));
     assert_eq!(unknown.at("/details"), json!({}));

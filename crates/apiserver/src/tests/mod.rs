@@ -30,6 +30,7 @@ pub mod over_tls;
 mod policies;
 mod roles;
 mod scale;
+mod strangers;
 mod tokens;
 mod webhooks;
 mod websockets;

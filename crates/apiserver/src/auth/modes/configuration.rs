@@ -9,7 +9,10 @@ use super::{
     Settings, validation,
     written::{Written, WrittenWebhook},
 };
-use crate::auth::{abac::Policies, webhook};
+use crate::{
+    auth::{abac::Policies, webhook},
+    document,
+};
 
 /// The authorizers, those that are asked first in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +97,7 @@ impl Configuration {
 
     /// Reads an AuthorizationConfiguration, and says all that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let value = serde_saphyr::from_str(text).map_err(|error| format!("it is not valid YAML: {error}"))?;
+        let value = document::read(text)?;
         let section = Section::of("", &value)?;
         section.is("AuthorizationConfiguration", VERSIONS)?;
         section.has_only(&["apiVersion", "kind", "authorizers"])?;

@@ -221,6 +221,11 @@ async fn patches_are_decoded_defaulted_and_validated() {
         made["metadata"]["uid"] != "forged" && made["metadata"]["managedFields"][0]["operation"] == "Update",
         "{made}"
     );
+    say(|_| patched(json!([{"op": "add", "path": "/metadata/resourceVersion", "value": "7"}])));
+    let (code, why) = scene.refusal(&create, map("v")).await;
+    assert_eq!((code, why.as_str()), (500, "resourceVersion should not be set on objects to be created"));
+    assert_eq!(scene.talk.say("+root", &format!("GET {MAPS}/v"), Value::Null).await.0, 404);
+    assert_eq!(scene.talk.say("+root", &format!("{create}?dryRun=All"), map("v")).await.0, 201);
     say(|_| patched(json!([{"op": "replace", "path": "/metadata/uid", "value": "forged"}])));
     let (code, why) = scene.refusal(&format!("PATCH {MAPS}/n\n{MERGE}"), json!({"data": {"a": "2"}})).await;
     assert!(code == 422 && why.contains("metadata.uid: Invalid value: \"forged\": field is immutable"), "{code} {why}");

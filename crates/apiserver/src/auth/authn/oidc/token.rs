@@ -104,8 +104,8 @@ impl<'t> Token<'t> {
     fn time(&self, claim: &str) -> Result<Option<f64>, Rejected> {
         match self.claims.get(claim) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => match value.as_f64().filter(|time| time.is_finite()) {
-                Some(time) => Ok(Some(time)),
+            Some(value) => match value.as_i64().or_else(|| value.as_f64().and_then(whole)) {
+                Some(seconds) => Ok(Some(since_1970(seconds))),
                 None => Err(format!("oidc: failed to unmarshal claims: {claim} is no time")),
             },
         }
@@ -114,4 +114,16 @@ impl<'t> Token<'t> {
     pub fn into_claims(self) -> Map {
         self.claims
     }
+}
+
+/// A number as Go cuts it to 64 bits: one that does not fit is the least, so that nothing is good for ever by a large number.
+fn whole(time: f64) -> Option<i64> {
+    let fits = time >= i64::MIN as f64 && time < i64::MAX as f64;
+    time.is_finite().then_some(if fits { time as i64 } else { i64::MIN })
+}
+
+/// Go counts seconds from the year 1 on: the last ones come out at the beginning of time.
+fn since_1970(seconds: i64) -> f64 {
+    const YEAR_1: i64 = 62_135_596_800;
+    seconds.wrapping_add(YEAR_1) as f64 - YEAR_1 as f64
 }

@@ -7,7 +7,7 @@ use super::{
     Anonymous, validation,
     written::{Written, WrittenRule, WrittenSource, text},
 };
-use crate::auth::authn::oidc::Settings;
+use crate::{auth::authn::oidc::Settings, document};
 
 /// The content of an AuthenticationConfiguration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Configuration {
     /// Reads an AuthenticationConfiguration, and says all that is wrong with it. `disallowed` are the issuers that none of it
     /// may be.
     pub fn parse(file: &str, disallowed: &[String]) -> Result<Self, String> {
-        let value = serde_saphyr::from_str(file).map_err(|error| format!("it is not valid YAML: {error}"))?;
+        let value = document::read(file)?;
         let section = Section::of("", &value)?;
         section.is("AuthenticationConfiguration", VERSIONS)?;
         section.has_only(&["apiVersion", "kind", "jwt", "anonymous"])?;
@@ -311,6 +311,10 @@ mod tests {
             "jwt: [{{issuer: {{{ISSUER}, discoveryURL: '{one}'}}, claimMappings: {{{NAME}}}}}, {{issuer: {{{two}, discoveryURL: \
              '{one}'}}, claimMappings: {{{NAME}}}}}]"
         );
+        let rules = "{claim: a, expression: 'true'}, {claim: a}, {expression: 'true'}";
+        let said = "jwt[0].claimValidationRules[0]: Invalid value: \"a\": claim and expression can't both be set";
+        check(&jwt(ISSUER, NAME, &format!(", claimValidationRules: [{rules}]")), said);
+        check(&format!("{}\n---\njwt: 1\n", jwt(ISSUER, NAME, "")), "");
         check(&both, "jwt[1].issuer.discoveryURL: Duplicate value: \"https://d\"");
 
         let keys = |key: &str, expected: &str| {

@@ -149,6 +149,7 @@ fn expression(purpose: Purpose, text: &str, path: &Path, errors: &mut Errors) ->
 
 fn claim_rules(rules: &[WrittenRule], path: &Path, seen: &mut Seen, errors: &mut Errors) {
     for (at, rule) in rules.iter().enumerate() {
+        // A rule with both is wrong in itself, and stands in the way of no other one.
         let (path, before) = (path.index(at), &rules[..at]);
         match (&*rule.claim, &*rule.expression) {
             ("", "") => errors.push(FieldError::required(&path, "claim or expression is required")),
@@ -157,7 +158,7 @@ fn claim_rules(rules: &[WrittenRule], path: &Path, seen: &mut Seen, errors: &mut
                     let detail = "may not be specified when expression is set";
                     errors.push(FieldError::invalid(&path.child("requiredValue"), &rule.value, detail));
                 }
-                if before.iter().any(|other| other.expression == text) {
+                if before.iter().any(|other| other.claim.is_empty() && other.expression == text) {
                     errors.push(FieldError::duplicate(&path.child("expression"), text));
                 } else if expression(Purpose::ClaimsCheck, text, &path.child("expression"), errors) {
                     seen.note_verified(text);
@@ -168,7 +169,7 @@ fn claim_rules(rules: &[WrittenRule], path: &Path, seen: &mut Seen, errors: &mut
                     let detail = "may not be specified when claim is set";
                     errors.push(FieldError::invalid(&path.child("message"), &rule.message, detail));
                 }
-                if before.iter().any(|other| other.claim == claim) {
+                if before.iter().any(|other| other.expression.is_empty() && other.claim == claim) {
                     errors.push(FieldError::duplicate(&path.child("claim"), claim));
                 }
             }
