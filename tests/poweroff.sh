@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The end of a machine: Debian's systemd, logind and message bus in a virtual machine, with skiff as one of their services. `systemctl
-# poweroff` waits until the node has ended its Pods, the less important ones first; from its disk the machine begins again as it was.
+# poweroff` waits until the node has ended its Pods, the less important ones first; from its disk the machine begins again as it was. systemd
+# keeps the cgroups of Pods.
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${SKIFF:?}" "${KUBECTL:?}"
@@ -81,6 +82,7 @@ apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 shutdownGracePeriod: 36s
 shutdownGracePeriodCriticalPods: 18s
+cgroupDriver: systemd
 YAML
 cat >"$vm_root/root/drive" <<'SH'
 exec >/dev/ttyS0 2>&1
@@ -142,7 +144,7 @@ YAML
 }
 ends() { echo "trap \"echo $1 ends >>/out/log; exit 0\" TERM; while :; do sleep 1; done"; }
 {
-    pod early "$(ends early)"
+    pod early "$(ends early)" | sed "s/^    image: .*/&\n    resources: {limits: {cpu: 1, memory: 64Mi}}/"
     pod late "$(ends late)" 'priorityClassName: system-node-critical'
     pod stubborn 'trap "" TERM; while :; do sleep 1; done' | sed 's/PeriodSeconds: 10/PeriodSeconds: 600/'
     cat <<YAML
@@ -160,6 +162,26 @@ YAML
 kubectl wait --for=condition=Ready pod early late stubborn --timeout=120s >/dev/null || fail "the Pods"
 kubectl rollout status deployment web --timeout=60s >/dev/null || fail "the Deployment"
 kubectl create configmap kept --from-literal=a=b >/dev/null || fail "a ConfigMap"
+
+step "systemd keeps the cgroups of Pods, with their limits"
+uid() { kubectl get pod "$@" -o jsonpath='{..metadata.uid}' | tr - _; }
+slice=kubepods-pod$(uid early).slice
+limits() { systemctl show -p CPUQuotaPerSecUSec -p CPUWeight -p MemoryMax "$slice" | sort | tr '\n' ' '; }
+is "limits of a slice" "$(limits)" "CPUQuotaPerSecUSec=1s CPUWeight=39 MemoryMax=67108864 "
+container=$(kubectl get pod early -o jsonpath='{.status.containerStatuses[0].containerID}')
+scope=cri-containerd-${container#containerd://}.scope
+has "ControlGroup=/kubepods.slice/$slice/$scope" systemctl show -p ControlGroup "$scope" || fail "the container's scope"
+systemctl daemon-reload || fail "systemd does not read its units again"
+is "the kernel's limit" "$(cat "/sys/fs/cgroup/kubepods.slice/$slice/memory.max")" 67108864
+counted() { kubectl get --raw /api/v1/nodes/one/proxy/metrics/cadvisor | grep ^container_memory_working_set_bytes; }
+has "id=\"/kubepods.slice/$slice/$scope\"" counted || fail "what the container uses is not counted"
+other=kubepods-besteffort-pod$(uid -l app=web).slice
+has "ActiveState=active" systemctl show -p ActiveState "$other" || fail "the slice of another Pod"
+kubectl scale deployment web --replicas=0 >/dev/null
+until_true 60 has "ActiveState=inactive" systemctl show -p ActiveState "$other"
+until_true 10 [ ! -e "/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/$other" ]
+kubectl scale deployment web --replicas=1 >/dev/null
+kubectl rollout status deployment web --timeout=60s >/dev/null || fail "the Deployment"
 cut -d. -f1 /proc/uptime >/var/out/began
 step "the end of the machine"
 done_with 0

@@ -87,14 +87,14 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn here(config: &Config) -> Self {
+    pub fn here(config: &Config, cgroups: Cgroups) -> Self {
         let modules = Modules::of_this_kernel();
         let labels = modules.selinux && config.selinux_labels;
         Host {
             machine: Machine::read(),
             modules,
             labels: labels.then(|| selinux::Context::of_files(Path::new("/")).map(Arc::new)).flatten(),
-            cgroups: Cgroups::new(Path::new("/sys/fs/cgroup"), &config.cgroup_root),
+            cgroups,
             mounter: Arc::new(mounter::Kernel),
             sys: PathBuf::from(SYS),
             plugins: true,

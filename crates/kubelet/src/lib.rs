@@ -47,7 +47,7 @@ use crate::{
     engine::{linked, log_folders, orphans, rotation},
     eviction::{evict::EvictionManager, pressure::Pressures},
     kubelet::{Host, Kubelet},
-    node::{cgroup, fit, register, reserved},
+    node::{cgroup::driver, fit, register, reserved},
     plugins::registry,
     shutdown::{follow, periods},
     sources::dispatch,
@@ -65,8 +65,10 @@ pub use sharing::Config as Sharing;
 pub use users::range::Part as UsersPart;
 
 /// Runs a kubelet until it fails or the future is dropped. Pods keep running either way.
-pub async fn run(config: Config, caches: Caches) -> Result<(), Error> {
-    run_on(Host::here(&config), config, caches).await
+pub async fn run(mut config: Config, caches: Caches) -> Result<(), Error> {
+    let (driver, cgroups) = driver::find(&config).await.map_err(Error::Machine)?;
+    config.settings.cgroup_driver = driver;
+    run_on(Host::here(&config, cgroups), config, caches).await
 }
 
 /// Runs a kubelet that touches nothing but its folders, over an engine in memory: many of them show what a control plane takes
@@ -177,8 +179,8 @@ async fn settle_pulls(kubelet: &Kubelet) {
 }
 
 /// Removes the cgroups of Pods, as far as no process is in them.
-pub fn remove_cgroups(cgroup_root: &str) {
-    cgroup::Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), cgroup_root).remove_all();
+pub fn remove_cgroups(root_dir: &std::path::Path, cgroup_root: &str) {
+    driver::of_last(root_dir, cgroup_root).remove_all();
 }
 
 /// Undoes what is left of a kubelet that will not come back: devices that are kept open, mounts and files below its folder, its
@@ -186,7 +188,7 @@ pub fn remove_cgroups(cgroup_root: &str) {
 pub fn remove_traces(root_dir: &std::path::Path, cgroup_root: &str) -> std::io::Result<()> {
     volumes::remote::hold::release_below(root_dir)?;
     runtime::containerd::unmount_below(&[root_dir]);
-    remove_cgroups(cgroup_root);
+    remove_cgroups(root_dir, cgroup_root);
     log_folders::remove_shared(root_dir)?;
     files::remove(root_dir)
 }

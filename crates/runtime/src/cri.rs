@@ -15,7 +15,7 @@ use tonic_prost::ProstCodec;
 
 use crate::{
     container::{ContainerConfig, ContainerStatus, ContainerStatusResponse, CreateContainerRequest},
-    engine::{Credentials, Error, Result, Runtime},
+    engine::{CgroupDriver, Credentials, Error, Result, Runtime},
     events, grpc, stats,
     traces::{self, Carry},
 };
@@ -387,6 +387,19 @@ impl Runtime for Cri {
         events::subscribe(self.channel.clone()).await
     }
 
+    async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>> {
+        const METHOD: &str = "/runtime.v1.RuntimeService/RuntimeConfig";
+        let asked = self.unary::<_, RuntimeConfigResponse>(METHOD, RuntimeConfigRequest {});
+        match self.call("runtime.v1.RuntimeService/RuntimeConfig", CALL, asked).await {
+            Ok(answer) => Ok(answer.linux.map(|linux| match linux.cgroup_driver {
+                0 => CgroupDriver::Systemd,
+                _ => CgroupDriver::Cgroupfs,
+            })),
+            Err(error) if error.is_unimplemented() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn set_pod_cidr(&self, cidr: &str) -> Result<()> {
         let network_config = Some(NetworkConfig { pod_cidr: cidr.to_owned() });
         let request = UpdateRuntimeConfigRequest { runtime_config: Some(RuntimeConfig { network_config }) };
@@ -394,4 +407,23 @@ impl Runtime for Cri {
             .await
             .map(drop)
     }
+}
+
+/// runtime.v1.RuntimeConfigRequest, which is newer than the crate of CRI, as the next two are.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RuntimeConfigRequest {}
+
+/// runtime.v1.RuntimeConfigResponse
+#[derive(Clone, PartialEq, prost::Message)]
+struct RuntimeConfigResponse {
+    #[prost(message, optional, tag = "1")]
+    linux: Option<LinuxRuntimeConfiguration>,
+}
+
+/// runtime.v1.LinuxRuntimeConfiguration
+#[derive(Clone, PartialEq, prost::Message)]
+struct LinuxRuntimeConfiguration {
+    /// 0 is systemd, 1 cgroupfs.
+    #[prost(int32, tag = "1")]
+    cgroup_driver: i32,
 }

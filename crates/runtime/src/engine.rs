@@ -63,6 +63,23 @@ pub struct Credentials {
     pub server: String,
 }
 
+/// The maker of cgroups, by the word that configurations have for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// Everybody who needs one makes it, in the kernel's files.
+    Cgroupfs,
+    Systemd,
+}
+
+impl CgroupDriver {
+    pub fn name(self) -> &'static str {
+        match self {
+            CgroupDriver::Cgroupfs => "cgroupfs",
+            CgroupDriver::Systemd => "systemd",
+        }
+    }
+}
+
 /// A container engine. Calls are safe to drop at any point: what they left behind is found by the next list.
 #[async_trait]
 pub trait Runtime: Send + Sync + 'static {
@@ -127,6 +144,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// One item whenever a container may have changed state, holding its id. `None` when the engine offers no events:
     /// then the caller has to list now and then.
     async fn events(&self) -> Option<BoxStream<'static, String>>;
+
+    /// The maker of cgroups in this engine's eyes; none where it does not say.
+    async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>> {
+        Ok(None)
+    }
 
     /// Tells the engine the node's range of Pod addresses.
     async fn set_pod_cidr(&self, cidr: &str) -> Result<()>;

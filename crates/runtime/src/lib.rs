@@ -22,5 +22,5 @@ pub mod stats;
 pub mod traces;
 
 pub use cri::Cri;
-pub use engine::{Credentials, Error, Result, Runtime};
+pub use engine::{CgroupDriver, Credentials, Error, Result, Runtime};
 pub use k8s_cri::v1 as cri_api;

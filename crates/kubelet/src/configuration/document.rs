@@ -165,8 +165,8 @@ mod tests {
             (json!({"authentication": {"x509": {"ca": "x"}}}), "unknown field \"authentication.x509.ca\""),
             (json!({"authentication": 3}), "authentication: it must be an object"),
             (
-                json!({"cgroupDriver": "systemd"}),
-                "cgroupDriver: \"systemd\" cannot be done here: the kernel's files are written directly",
+                json!({"cgroupsPerQOS": false}),
+                "cgroupsPerQOS: false cannot be done here: classes of Pods always have cgroups of their own",
             ),
             (
                 json!({"authentication": {"anonymous": {"enabled": true}}}),

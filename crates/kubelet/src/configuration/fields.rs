@@ -99,7 +99,7 @@ pub const FIELDS: &[Field] = &[
     ("systemCgroups", Only("\"\"", "processes of the system stay in their cgroups")),
     ("cgroupRoot", Flag("cgroup-root")),
     ("cgroupsPerQOS", Only("true", "classes of Pods always have cgroups of their own")),
-    ("cgroupDriver", Only("\"cgroupfs\"", "the kernel's files are written directly")),
+    ("cgroupDriver", Setting),
     ("cpuManagerPolicy", Setting),
     ("singleProcessOOMKill", Setting),
     ("cpuManagerPolicyOptions", Setting),

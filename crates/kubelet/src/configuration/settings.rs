@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 use api::rules::{pod::Resources, quantity::Quantity};
 use json::Value;
 use k8s_openapi::api::core::v1::Taint;
+use runtime::CgroupDriver;
 
 use super::{
     affinity::{self, Managers},
@@ -95,6 +96,8 @@ pub struct Settings {
     pub oom_score: i32,
     /// Processes of one Pod; as many as the machine has when `None`.
     pub pod_pids: Option<i64>,
+    /// The maker of cgroups, where the engine does not say.
+    pub cgroup_driver: CgroupDriver,
     /// How limits of processors are kept.
     pub cfs: Cfs,
     pub limited_swap: bool,
@@ -150,6 +153,7 @@ impl Default for Settings {
             healthz: (std::net::Ipv4Addr::LOCALHOST.into(), 10248),
             oom_score: -999,
             pod_pids: None,
+            cgroup_driver: CgroupDriver::Cgroupfs,
             cfs: Cfs::default(),
             limited_swap: false,
             memory_throttling: 0.9,
@@ -364,6 +368,11 @@ impl Settings {
             if ids.is_multiple_of(UNIT) { Ok(ids) } else { Err(format!("it must be a multiple of {UNIT}, not {ids}")) }
         })?;
         fields.set("podsPerCore", &mut self.pods_per_core, |v| number(0..=10_000)(v).map(|n| n as u32))?;
+        fields.set("cgroupDriver", &mut self.cgroup_driver, |value| match text(value)? {
+            "" | "cgroupfs" => Ok(CgroupDriver::Cgroupfs),
+            "systemd" => Ok(CgroupDriver::Systemd),
+            other => Err(format!("{other:?} is neither \"cgroupfs\" nor \"systemd\"")),
+        })?;
         fields.set("cpuCFSQuota", &mut self.cfs.enforced, yes)?;
         fields.set("cpuCFSQuotaPeriod", &mut self.cfs.period, |value| {
             let period = time(value)?;

@@ -18,7 +18,10 @@ use tokio::{
     net::UnixStream,
 };
 
-use crate::dbus::message::{self, Body, Frame, Message, Sort, Wrong};
+use crate::dbus::{
+    introduction,
+    message::{self, Body, Frame, Message, Sort, Wrong},
+};
 
 /// The name of the bus itself, which nobody else can have.
 pub const BUS: &str = "org.freedesktop.DBus";
@@ -122,11 +125,9 @@ impl Connection {
 
     /// The talk before the first message: the kernel says who we are.
     async fn introduce(&mut self) -> Result<(), Error> {
-        let user = base16ct::lower::encode_string(nix::unistd::geteuid().to_string().as_bytes());
-        for (said, expected) in
-            [(format!("\0AUTH EXTERNAL {user}"), "OK "), ("NEGOTIATE_UNIX_FD".to_owned(), "AGREE_UNIX_FD")]
-        {
-            self.stream.write_all(format!("{said}\r\n").as_bytes()).await?;
+        let descriptors = "NEGOTIATE_UNIX_FD\r\n".to_owned();
+        for (said, expected) in [(introduction(), "OK "), (descriptors, "AGREE_UNIX_FD")] {
+            self.stream.write_all(said.as_bytes()).await?;
             let answer = self.line().await?;
             if !answer.starts_with(expected) {
                 return Err(Error::Unwanted(answer));
@@ -276,7 +277,5 @@ impl Connection {
 }
 
 fn refused(member: &str, answer: &Message) -> Error {
-    // The first value tells people why, if it is a text; there may be others behind it.
-    let said = if answer.signature == "s" { answer.values("s").and_then(|mut values| values.text()) } else { Ok("") };
-    Error::Refused { member: member.to_owned(), name: answer.error.clone(), said: said.unwrap_or_default().to_owned() }
+    Error::Refused { member: member.to_owned(), name: answer.error.clone(), said: answer.said().to_owned() }
 }

@@ -149,6 +149,11 @@ impl<'a> Values<'a> {
         if self.signature()? == of { Ok(()) } else { Err("a value of another type") }
     }
 
+    /// Enters a value of several others.
+    pub fn begins(&mut self) -> Result<(), Wrong> {
+        self.take(0, 8).map(drop)
+    }
+
     fn is_over(&self) -> bool {
         self.at == self.bytes.len()
     }
@@ -193,7 +198,7 @@ impl Message {
     }
 
     fn read_field(&mut self, fields: &mut Values<'_>) -> Result<(), Wrong> {
-        fields.take(0, 8)?;
+        fields.begins()?;
         let (name, of) = (fields.byte()?, fields.signature()?);
         let place = match (name, of) {
             (field::ANSWERS, "u") => {
@@ -218,6 +223,12 @@ impl Message {
         };
         fields.text()?.clone_into(place);
         Ok(())
+    }
+
+    /// The text that an error tells people with, if it has one; there may be other values behind it.
+    pub fn said(&self) -> &str {
+        let said = self.values("s").and_then(|mut values| values.text());
+        said.unwrap_or_default()
     }
 
     /// The body's values, if they are of these types.
@@ -286,6 +297,25 @@ impl Body {
         self.align(4);
         self.0.extend(number.to_le_bytes());
         self
+    }
+
+    pub fn uint64(mut self, number: u64) -> Self {
+        self.align(8);
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    /// The place where a value of several others begins.
+    pub fn begins(mut self) -> Self {
+        self.align(8);
+        self
+    }
+
+    /// A list of such values.
+    pub fn list(self, values: Body) -> Self {
+        let mut all = self.uint32(u32::try_from(values.0.len()).unwrap_or(u32::MAX)).begins();
+        all.0.extend(values.0);
+        all
     }
 
     pub fn text(self, text: &str) -> Self {

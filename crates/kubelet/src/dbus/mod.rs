@@ -4,3 +4,9 @@
 
 pub mod connection;
 pub mod message;
+
+/// The first line of a connection: the kernel says whether it is true.
+pub fn introduction() -> String {
+    let user = base16ct::lower::encode_string(nix::unistd::geteuid().to_string().as_bytes());
+    format!("\0AUTH EXTERNAL {user}\r\n")
+}

@@ -10,7 +10,7 @@ use k8s_cri::v1::{
     PodSandboxStatus, PortForwardRequest, StatusResponse, VersionResponse,
 };
 use runtime::{
-    Credentials, Result, Runtime,
+    CgroupDriver, Credentials, Result, Runtime,
     container::{ContainerConfig, ContainerStatus},
     stats::{ContainerStats, PodSandboxStats},
 };
@@ -156,6 +156,10 @@ impl Runtime for Measured {
 
     async fn set_pod_cidr(&self, cidr: &str) -> Result<()> {
         self.figures.call("update_runtime_config", self.engine.set_pod_cidr(cidr)).await
+    }
+
+    async fn cgroup_driver(&self) -> Result<Option<CgroupDriver>> {
+        self.figures.call("runtime_config", self.engine.cgroup_driver()).await
     }
 
     async fn events(&self) -> Option<BoxStream<'static, String>> {

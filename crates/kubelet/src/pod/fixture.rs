@@ -5,10 +5,13 @@ use std::sync::Arc;
 use clock::{Duration, Timestamp};
 use json::{Value, json};
 
-use crate::pod::{
-    desired::{DesiredPod, hash},
-    running::{ContainerRun, RunningPod, Sandbox, State},
-    spec::resources::Limits,
+use crate::{
+    node::cgroup::Cgroups,
+    pod::{
+        desired::{DesiredPod, hash},
+        running::{ContainerRun, RunningPod, Sandbox, State},
+        spec::resources::Limits,
+    },
 };
 
 /// The moment at which all tests decide.
@@ -93,7 +96,8 @@ pub fn kubelet_with(
         serving: None,
     };
     change(&mut config);
-    let host = crate::kubelet::Host::here(&config);
+    let cgroups = Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root);
+    let host = crate::kubelet::Host::here(&config, cgroups);
     let (_, pressures) = tokio::sync::watch::channel(Default::default());
     crate::kubelet::Kubelet::new(config, host, &client::Caches::new(client), pressures).unwrap()
 }

@@ -95,14 +95,14 @@ fn of_pod(cgroups: &Cgroups, desired: &DesiredPod, containers: &[Container], san
         labels.get(POD_UID).is_some_and(|uid| uid == desired.uid())
     };
     for sandbox in sandboxes.iter().filter(|sandbox| sandbox.state == 0 && is_of(&sandbox.labels)) {
-        let inner = one(format!("{path}/{}", sandbox.id));
+        let inner = one(cgroups.of_container(&path, &sandbox.id));
         // On the node's network what its links carry is not the Pod's.
         let network = if desired.host_network() { BTreeMap::new() } else { counters::network(cgroups, &inner.id) };
         let (container, name) = ("POD".to_owned(), sandbox.id.clone());
         all.push(Counted { container, name, network, started: Some(sandbox.created_at), ..inner });
     }
     for container in containers.iter().filter(|container| container.state == RUNS && is_of(&container.labels)) {
-        let inner = one(format!("{path}/{}", container.id));
+        let inner = one(cgroups.of_container(&path, &container.id));
         let image = container.image.as_ref().map(|image| match image.user_specified_image.as_str() {
             "" => image.image.clone(),
             asked => asked.to_owned(),

@@ -24,7 +24,7 @@ fn config(config: &Config) -> Value {
         "podsPerCore": settings.pods_per_core,
         "podPidsLimit": settings.pod_pids.unwrap_or(-1),
         "resolvConf": config.resolv_conf.display().to_string(),
-        "cgroupDriver": "cgroupfs", "cgroupsPerQOS": true, "cgroupRoot": config.cgroup_root,
+        "cgroupDriver": settings.cgroup_driver.name(), "cgroupsPerQOS": true, "cgroupRoot": config.cgroup_root,
         "staticPodPath": config.manifest_dir.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
         "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true}},
         "authorization": {"mode": "Webhook"},

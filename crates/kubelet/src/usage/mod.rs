@@ -217,16 +217,17 @@ async fn as_counted(
         measured.entry(container.pod_uid.clone()).or_default().push(container);
     }
     let one = |(desired, status): Active| {
-        let path = kubelet.host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
+        let cgroups = &kubelet.host.cgroups;
+        let path = cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
         let mut containers = measured.remove(desired.uid()).unwrap_or_default();
         for container in &mut containers {
-            let counted = kernel::of_cgroup(kubelet, &format!("{path}/{}", container.id));
+            let counted = kernel::of_cgroup(kubelet, &cgroups.of_container(&path, &container.id));
             container.sample =
                 if counted.is_told() { counted } else { rated(kubelet, &container.id, container.sample) };
         }
         let counted = containers.iter().filter(|_| depth == Depth::Whole);
         let counts: Vec<u64> = counted
-            .filter_map(|container| counters::members(&kubelet.host.cgroups, &format!("{path}/{}", container.id)))
+            .filter_map(|container| counters::members(cgroups, &cgroups.of_container(&path, &container.id)))
             .collect();
         let mut pod = of_pod(&desired, &status, kernel::of_cgroup(kubelet, &path), containers);
         pod.sample = pod.sample.or_sum(&pod.containers);
@@ -235,7 +236,8 @@ async fn as_counted(
         let sandbox =
             sandboxes.iter().filter(|sandbox| is_of(sandbox, desired.uid())).max_by_key(|sandbox| newest(sandbox));
         let sandbox = sandbox.filter(|_| !desired.host_network());
-        pod.network = sandbox.and_then(|sandbox| kernel::network_of(kubelet, &format!("{path}/{}", sandbox.id)));
+        pod.network =
+            sandbox.and_then(|sandbox| kernel::network_of(kubelet, &cgroups.of_container(&path, &sandbox.id)));
         pod
     };
     Ok(pods.into_iter().map(one).collect())

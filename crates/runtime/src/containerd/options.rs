@@ -19,6 +19,8 @@ pub struct Options {
     pub mirror: Option<Mirror>,
     /// Processes and files of containers get SELinux labels.
     pub selinux: bool,
+    /// systemd makes the cgroups of containers.
+    pub systemd_cgroups: bool,
 }
 
 /// A server that has content of any registry. This containerd shows it a certificate.
@@ -69,6 +71,7 @@ impl Options {
             sandbox_image: images::PAUSE.to_owned(),
             mirror: None,
             selinux: false,
+            systemd_cgroups: false,
         }
     }
 
@@ -101,7 +104,7 @@ impl Options {
 
     /// containerd's configuration, with the runtimes beside runc. Pure: what is equal gives equal text.
     pub(super) fn config(&self, handlers: &[Handler]) -> String {
-        let Options { root, state, cni_bin, cni_conf, sandbox_image, mirror, selinux } = self;
+        let Options { root, state, cni_bin, cni_conf, sandbox_image, mirror, selinux, systemd_cgroups } = self;
         let (root, state, socket) = (root.display(), state.display(), self.socket().display().to_string());
         let (cni_bin, cni_conf) = (cni_bin.display(), cni_conf.display());
         let registries = mirror.as_ref().map_or_else(String::new, |_| {
@@ -111,7 +114,7 @@ impl Options {
                 folder.display()
             )
         });
-        let handlers: String = handlers.iter().map(Handler::config).collect();
+        let handlers: String = handlers.iter().map(|handler| handler.config(*systemd_cgroups)).collect();
         format!(
             r#"version = 2
 root = "{root}"
@@ -157,7 +160,7 @@ disabled_plugins = [
       runtime_type = "io.containerd.runc.v2"
 
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        SystemdCgroup = false
+        SystemdCgroup = {systemd_cgroups}
 {handlers}{registries}"#
         )
     }

@@ -30,11 +30,11 @@ impl Handler {
         format!("[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.{}", self.name)
     }
 
-    pub(super) fn config(&self) -> String {
+    pub(super) fn config(&self, systemd_cgroups: bool) -> String {
         let (section, sort) = (self.section(), &self.sort);
         let options = self.program.as_ref().map_or_else(String::new, |program| {
             let program = program.display();
-            format!("\n      {section}.options]\n        BinaryName = \"{program}\"\n        SystemdCgroup = false\n")
+            format!("\n      {section}.options]\n        BinaryName = \"{program}\"\n        SystemdCgroup = {systemd_cgroups}\n")
         });
         format!("\n    {section}]\n      runtime_type = \"{sort}\"\n{options}")
     }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(told, expected);
         assert_eq!(found[0].program, Some(folders[0].join("crun")), "the first folder's");
         let binary = format!("BinaryName = \"{}\"", folders[0].join("crun").display());
-        assert!(found[0].config().contains(&binary) && !found[1].config().contains("BinaryName"));
+        assert!(found[0].config(false).contains(&binary) && !found[1].config(false).contains("BinaryName"));
     }
 
     #[test]

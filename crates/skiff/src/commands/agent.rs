@@ -14,7 +14,7 @@ use client::{Caches, Client, EventRecorder, Key};
 use files::modes;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node as ApiNode;
-use runtime::{Cri, Runtime, archives, containerd, images};
+use runtime::{CgroupDriver, Cri, Runtime, archives, containerd, images};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
@@ -259,7 +259,9 @@ async fn start(
     let settings = kubelet_config::settings(options.kubelet_config.document()?.as_ref())?;
     oom::spare(settings.oom_score, containerd::pid(&layout.engine_options()));
     let mirror = mirror(options, layout, &cluster)?;
-    let engine = engine(options, layout, (cluster.parts.network, mirror), (&mut tasks, progress)).await?;
+    let engine =
+        engine(options, layout, (cluster.parts.network, mirror, settings.cgroup_driver), (&mut tasks, progress))
+            .await?;
     let mut config = kubelet_config(options, layout, &cluster, &name, engine)?;
     // Another network enforces policies itself.
     if cluster.parts.network {
@@ -428,7 +430,7 @@ fn mirror(options: &Node, layout: &Layout, cluster: &Cluster) -> anyhow::Result<
 async fn engine(
     options: &Node,
     layout: &Layout,
-    (own_network, mirror): (bool, Option<containerd::Mirror>),
+    (own_network, mirror, cgroups): (bool, Option<containerd::Mirror>, CgroupDriver),
     (tasks, progress): (&mut JoinSet<()>, &Progress),
 ) -> anyhow::Result<Arc<dyn Runtime>> {
     if let Some(endpoint) = &options.container_runtime_endpoint {
@@ -439,7 +441,12 @@ async fn engine(
         import_archives(&engine, options, layout, progress).await;
         return Ok(Arc::new(engine));
     }
-    let settings = containerd::Options { mirror, selinux: options.selinux, ..layout.engine_options() };
+    let settings = containerd::Options {
+        mirror,
+        selinux: options.selinux,
+        systemd_cgroups: cgroups == CgroupDriver::Systemd,
+        ..layout.engine_options()
+    };
     let settings = if own_network { settings } else { settings.with_installed_network() };
     let containerd = progress.step("container engine", containerd::Containerd::start(settings)).await?;
     let engine = containerd.cri();

@@ -78,7 +78,7 @@ pub async fn undo_start(layout: &Layout, node: &options::Node) {
     if let Err(error) = network::remove().await {
         tracing::warn!(%error, "cannot remove the Pod network");
     }
-    kubelet::remove_cgroups(&node.cgroup_root);
+    kubelet::remove_cgroups(&layout.kubelet(), &node.cgroup_root);
 }
 
 fn remove_files(layout: &Layout, keep_data: bool) -> anyhow::Result<()> {

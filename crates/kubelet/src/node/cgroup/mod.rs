@@ -1,12 +1,20 @@
 //! The tree of cgroups: `kubepods`, its children for Burstable and BestEffort Pods, and one per Pod. Version 1 and 2 of the
-//! kernel's interface differ only in which file a value is written to.
+//! kernel's interface differ only in which file a value is written to. Where systemd keeps them ([`systemd`]), they have other names
+//! ([`slices`]), and it is told of their limits besides.
+
+pub mod driver;
+mod slices;
+mod systemd;
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use api::rules::pod;
+
+use self::systemd::{Property, Systemd};
 
 use crate::pod::spec::{quota::Cfs, resources::PodLimits};
 
@@ -58,13 +66,16 @@ pub struct Cgroups {
     version: Version,
     root: String,
     cfs: Cfs,
+    /// The one that makes cgroups here, if not everybody does.
+    keeper: Option<Arc<Systemd>>,
 }
 
 impl Cgroups {
     /// `mount` is `/sys/fs/cgroup`, or a fake tree in a test; `root` is the cgroup that `kubepods` is made in.
     pub fn new(mount: &Path, root: &str) -> Self {
         let version = if mount.join("cgroup.controllers").exists() { Version::V2 } else { Version::V1 };
-        Cgroups { mount: mount.to_owned(), version, root: format!("/{}", root.trim_matches('/')), cfs: Cfs::default() }
+        let root = format!("/{}", root.trim_matches('/'));
+        Cgroups { mount: mount.to_owned(), version, root, cfs: Cfs::default(), keeper: None }
     }
 
     /// The same tree, with limits of processors that are kept in another way.
@@ -73,19 +84,43 @@ impl Cgroups {
         Cgroups { cfs, ..self }
     }
 
+    /// The same tree, whose cgroups systemd makes.
+    #[must_use]
+    pub fn kept_by(self, systemd: Systemd) -> Self {
+        Cgroups { keeper: Some(Arc::new(systemd)), ..self }
+    }
+
     /// The cgroup of all Pods of a class, as far as they have one of their own; else of all Pods.
     pub fn class(&self, qos: &str) -> String {
-        let root = self.root.trim_end_matches('/');
-        match qos {
-            pod::BEST_EFFORT => format!("{root}/kubepods/besteffort"),
-            pod::BURSTABLE => format!("{root}/kubepods/burstable"),
-            _ => format!("{root}/kubepods"),
-        }
+        self.place(qos, None)
     }
 
     /// The cgroup of a Pod, as CRI takes it.
     pub fn path(&self, qos: &str, uid: &str) -> String {
-        format!("{}/pod{uid}", self.class(qos))
+        self.place(qos, Some(&format!("pod{uid}")))
+    }
+
+    fn place(&self, qos: &str, pod: Option<&str>) -> String {
+        let class = match qos {
+            pod::BEST_EFFORT => Some("besteffort"),
+            pod::BURSTABLE => Some("burstable"),
+            _ => None,
+        };
+        let above = self.root.split('/').filter(|part| !part.is_empty());
+        let parts = above.chain(["kubepods"]).chain(class).chain(pod);
+        match self.keeper {
+            Some(_) => slices::path(parts),
+            None => parts.flat_map(|part| ["/", part]).collect(),
+        }
+    }
+
+    /// The cgroup of a container, below that of its Pod. Engines call it by its id, some with words around it.
+    pub fn of_container(&self, pod: &str, id: &str) -> String {
+        let [usual, other] = match self.keeper {
+            Some(_) => [format!("{pod}/cri-containerd-{id}.scope"), format!("{pod}/crio-{id}.scope")],
+            None => [format!("{pod}/{id}"), format!("{pod}/crio-{id}")],
+        };
+        if self.folder("memory", &other).is_dir() { other } else { usual }
     }
 
     pub fn is_unified(&self) -> bool {
@@ -109,14 +144,46 @@ impl Cgroups {
     }
 
     pub fn create(&self, path: &str, limits: PodLimits) -> io::Result<()> {
+        if let Some((keeper, slice)) = self.kept(path) {
+            keeper.begin(slice, &self.properties(limits))?;
+        }
         for folder in self.folders(path) {
             self.make(&folder)?;
         }
-        self.set(path, limits)
+        self.write(path, limits)
     }
 
     /// Sets limits of a cgroup that is there. Those that are `None` stay as they are.
     pub fn set(&self, path: &str, limits: PodLimits) -> io::Result<()> {
+        if let Some((keeper, slice)) = self.kept(path) {
+            keeper.set(slice, &self.properties(limits))?;
+        }
+        self.write(path, limits)
+    }
+
+    /// The keeper of a cgroup, and the name that it has there.
+    fn kept<'a>(&'a self, path: &'a str) -> Option<(&'a Systemd, &'a str)> {
+        Some((self.keeper.as_deref()?, slices::unit(path)?))
+    }
+
+    /// Limits as systemd has them. It keeps no more than hundredths of a processor: the files that are written after it are exact.
+    fn properties(&self, limits: PodLimits) -> Vec<Property> {
+        const STEP: u64 = 10_000;
+        let number = |number: i64| u64::try_from(number).unwrap_or(0);
+        let (shares, memory) = match self.version {
+            Version::V1 => (("CPUShares", limits.shares), "MemoryLimit"),
+            Version::V2 => (("CPUWeight", weight(limits.shares)), "MemoryMax"),
+        };
+        let a_second = |quota| number(quota).saturating_mul(1_000_000) / number(self.cfs.period).max(1);
+        let quota =
+            limits.quota.map(|quota| ("CPUQuotaPerSecUSec", a_second(quota).div_ceil(STEP).saturating_mul(STEP)));
+        let others = [("TasksMax", limits.pids), (memory, limits.memory), ("MemoryMin", limits.kept)];
+        let others = others.into_iter().filter(|(name, _)| self.is_unified() || *name != "MemoryMin");
+        let others = others.filter_map(|(name, value)| Some((name, number(value?))));
+        [(shares.0, number(shares.1))].into_iter().chain(quota).chain(others).collect()
+    }
+
+    fn write(&self, path: &str, limits: PodLimits) -> io::Result<()> {
         for (controller, file, value) in self.values(limits) {
             let folder = self.folder(controller, path);
             if folder.exists() {
@@ -169,7 +236,7 @@ impl Cgroups {
     /// The whole tree below `kubepods`, and the cgroups above it that were made for it and hold nothing else: for the end
     /// of a node.
     pub fn remove_all(&self) {
-        self.remove(&format!("{}/kubepods", self.root.trim_end_matches('/')));
+        self.remove(&self.class(pod::GUARANTEED));
         let parts: Vec<&str> = self.root.split('/').filter(|p| !p.is_empty()).collect();
         for length in (1..=parts.len()).rev() {
             for hierarchy in self.hierarchies() {
@@ -182,6 +249,11 @@ impl Cgroups {
     /// Removes a cgroup and those below it, as far as no process is in them: in every hierarchy, because the engine puts
     /// its containers also into those that the kubelet sets nothing in.
     pub fn remove(&self, path: &str) {
+        if let Some((keeper, slice)) = self.kept(path).filter(|_| self.exists(path))
+            && let Err(error) = keeper.end(slice)
+        {
+            tracing::warn!(slice, %error, "a slice of systemd stays");
+        }
         for hierarchy in self.hierarchies() {
             remove_tree(&hierarchy.join(path.trim_start_matches('/')));
         }
@@ -284,10 +356,14 @@ impl Cgroups {
 
     /// The Pods (by uid) that have a cgroup.
     pub fn pods(&self) -> Vec<String> {
-        let kubepods = self.folder("memory", &format!("{}/kubepods", self.root.trim_end_matches('/')));
-        let parents = [kubepods.clone(), kubepods.join("burstable"), kubepods.join("besteffort")];
+        let parents = [pod::GUARANTEED, pod::BURSTABLE, pod::BEST_EFFORT];
+        let parents = parents.map(|class| self.folder("memory", &self.class(class)));
         let entries = parents.iter().flat_map(|p| fs::read_dir(p).into_iter().flatten().flatten());
-        entries.filter_map(|e| e.file_name().to_str()?.strip_prefix("pod").map(str::to_owned)).collect()
+        let uid = |name: &str| match self.keeper {
+            Some(_) => slices::pod(name),
+            None => name.strip_prefix("pod").map(str::to_owned),
+        };
+        entries.filter_map(|entry| uid(entry.file_name().to_str()?)).collect()
     }
 
     fn folders(&self, path: &str) -> Vec<PathBuf> {
