@@ -48,6 +48,16 @@ static ACTIVE_PODS: Metric = Metric::gauge(
     "kubelet_active_pods",
     "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods.",
 );
+static WORKING_PODS: Metric = Metric::gauge(
+    "kubelet_working_pods",
+    "[ALPHA] Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, \
+     or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or \
+     force deleted in the API and consumes resources that are not otherwise visible.",
+);
+static MIRROR_PODS: Metric = Metric::gauge(
+    "kubelet_mirror_pods",
+    "[ALPHA] The number of mirror pods the kubelet will try to create (one per admitted static pod)",
+);
 static VOLUMES: Metric = Metric::gauge("volume_manager_total_volumes", "[ALPHA] Number of volumes in Volume Manager");
 static RELIST: Metric = Metric::histogram(
     "kubelet_pleg_relist_duration_seconds",
@@ -133,6 +143,10 @@ static DRIVER_TOOK: Metric = Metric::histogram(
 static STORAGE_TOOK: Metric =
     Metric::histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", STORAGE);
 
+/// Who wants a Pod, and whether it is static, as far as that is known. Each number of working Pods is told, also where it is 0.
+const WANTED: [(&str, &str); 5] =
+    [("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown")];
+
 /// How much there is of what comes and goes.
 #[derive(Debug, Default)]
 pub struct Moment {
@@ -145,6 +159,10 @@ pub struct Moment {
     pub containers: BTreeMap<&'static str, usize>,
     /// Pods of the API server, and static ones: that are wanted, and those of them that are not over.
     pub pods: [(usize, usize); 2],
+    /// Pods that have a worker, by who wants them, by how far the worker is, and by whether they are static, in upstream's words.
+    pub working_pods: BTreeMap<[&'static str; 3], usize>,
+    /// Mirrors of static Pods that the API server has.
+    pub mirror_pods: usize,
     /// Volumes by the names of their plugins and by whether they are wanted or mounted.
     pub volumes: BTreeMap<(String, &'static str), usize>,
 }
@@ -273,6 +291,13 @@ impl Figures {
             set(&DESIRED_PODS, &[("static", word)], desired);
             set(&ACTIVE_PODS, &[("static", word)], active);
         }
+        set(&MIRROR_PODS, &[], moment.mirror_pods);
+        for (config, is_static) in WANTED {
+            for lifecycle in ["sync", "terminating", "terminated"] {
+                let count = moment.working_pods.get(&[config, lifecycle, is_static]).copied().unwrap_or_default();
+                set(&WORKING_PODS, &[("config", config), ("lifecycle", lifecycle), ("static", is_static)], count);
+            }
+        }
         self.metrics.forget(&VOLUMES, &[]);
         for ((plugin, state), count) in &moment.volumes {
             set(&VOLUMES, &[("plugin_name", plugin), ("state", state)], *count);
@@ -314,6 +339,8 @@ mod tests {
             running_pods: 3,
             containers: [("running", 5)].into(),
             pods: [(4, 2), (1, 1)],
+            working_pods: [(["orphan", "terminating", "true"], 1)].into(),
+            mirror_pods: 2,
             volumes: [(("kubernetes.io/secret".to_owned(), "desired_state_of_world"), 2)].into(),
         };
         figures.now(&moment);
@@ -327,6 +354,9 @@ mod tests {
             "kubelet_running_containers{container_state=\"running\"} 5",
             "kubelet_desired_pods{static=\"\"} 4",
             "kubelet_active_pods{static=\"true\"} 1",
+            "kubelet_mirror_pods 2",
+            "kubelet_working_pods{config=\"orphan\",lifecycle=\"terminating\",static=\"true\"} 1",
+            "kubelet_working_pods{config=\"runtime_only\",lifecycle=\"sync\",static=\"unknown\"} 0",
             "volume_manager_total_volumes{plugin_name=\"kubernetes.io/secret\",state=\"desired_state_of_world\"} 2",
             "kubelet_pleg_relist_duration_seconds_count 2",
             "kubelet_pleg_relist_interval_seconds_count 1",

@@ -213,11 +213,15 @@ impl Csi {
         self.republish.lock().insert((uid, wish.name.to_owned()), next);
     }
 
-    /// Whether a volume that a Pod has may have to be published again now.
-    pub fn is_due(&self, pod_uid: &str, volume: &str) -> bool {
-        let republish = self.republish.lock();
-        let due = republish.get(&(pod_uid.to_owned(), volume.to_owned()));
-        due.is_none_or(|due| due.is_some_and(|at| at <= clock::now()))
+    /// Whether a volume that a Pod has may have to be published again now. If so it is not again at once, however that ends.
+    pub fn take_due(&self, pod_uid: &str, volume: &str) -> bool {
+        let mut republish = self.republish.lock();
+        let Some(due) = republish.get_mut(&(pod_uid.to_owned(), volume.to_owned())) else { return true };
+        let (now, is_due) = (clock::now(), due.is_some_and(|at| at <= clock::now()));
+        if is_due {
+            *due = now.checked_add(REPUBLISH).ok();
+        }
+        is_due
     }
 
     /// When the first volume of a Pod is to be published again.

@@ -24,6 +24,9 @@ use crate::{
 const RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 /// The pause before an engine that does not answer is asked again.
 const ENGINE_RETRY: Duration = Duration::from_secs(1);
+/// The grace, in seconds, of a Pod that nobody wants, whatever its own was. Upstream counterpart: SyncTerminatingRuntimePod in
+/// pkg/kubelet.
+const GRACE_SECONDS: i64 = 1;
 
 /// Takes away what an older kubelet let others do with the folders of the Pods that are here.
 pub fn narrow(config: &crate::config::Config) {
@@ -55,11 +58,12 @@ pub fn left_behind(kubelet: &Kubelet) -> BTreeSet<String> {
 fn ending(kubelet: &Kubelet, sandbox: PodSandbox) -> Option<DesiredPod> {
     let label = |name: &str| sandbox.labels.get(name).cloned();
     let uid = label(POD_UID).filter(|uid| !kubelet.pods.has(uid))?;
-    let mut pod = Pod { spec: Some(PodSpec::default()), ..Default::default() };
+    let spec = PodSpec { termination_grace_period_seconds: Some(GRACE_SECONDS), ..Default::default() };
+    let mut pod = Pod { spec: Some(spec), ..Default::default() };
     (pod.metadata.name, pod.metadata.namespace) = (Some(label(POD_NAME)?), Some(label(POD_NAMESPACE)?));
     pod.metadata.uid = Some(uid);
     let mut desired = DesiredPod::new(Arc::new(pod), true);
-    desired.removed = true;
+    (desired.removed, desired.runtime_only) = (true, true);
     Some(desired)
 }
 

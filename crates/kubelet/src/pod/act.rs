@@ -68,7 +68,8 @@ impl Round<'_> {
             }
             Step::Resize => self.resize().await,
             Step::Kill { id, name, why } => {
-                self.memory.container_mut(name).is_resized |= why.is_resize;
+                let record = self.memory.container_mut(name);
+                record.renewal = why.renewal.or(record.renewal);
                 let asked = why.grace_seconds.or(self.desired.spec().termination_grace_period_seconds);
                 let grace = Duration::from_secs(asked.unwrap_or(30).max(1).unsigned_abs());
                 if let Some(ran) = self.running.containers.iter().find(|r| r.id == *id) {

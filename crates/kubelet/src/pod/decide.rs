@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::pod::{
     desired::{DesiredPod, hash},
-    memory::{KillReason, Memory},
+    memory::{KillReason, Memory, Renewal},
     resize::{self, Change},
     restart::{self, goes_on},
     running::{ContainerRun, RunningPod, State},
@@ -206,7 +206,7 @@ impl Planner<'_> {
         if restarts.peek().is_some() {
             self.out.steps.extend(restarts.map(|(container, ran, _)| {
                 let message = format!("Container {} resize requires restart", container.name);
-                let why = KillReason { message, grace_seconds: None, is_resize: true };
+                let why = KillReason { message, grace_seconds: None, renewal: Some(Renewal::Resources) };
                 Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why }
             }));
             return true;
@@ -238,7 +238,7 @@ impl Planner<'_> {
             let sidecar = is_sidecar(container);
             match self.running.current(&container.name) {
                 Some(ran) if ran.state == State::Running => {
-                    if sidecar && self.condemned(ran) {
+                    if sidecar && (self.condemned(ran) || self.replaced(ran, container, "Init container", "")) {
                         return begun;
                     }
                     if !(begun || sidecar && self.memory.run(&ran.id).started) {
@@ -261,8 +261,8 @@ impl Planner<'_> {
     fn main(&mut self, container: &Container) {
         match self.running.current(&container.name).or(self.running.latest(&container.name)) {
             Some(ran) if ran.state == State::Running => {
-                if !self.condemned(ran) && ran.hash != hash(container) {
-                    self.kill(ran, &format!("Container {} definition changed, will be restarted", ran.name));
+                if !self.condemned(ran) {
+                    self.replaced(ran, container, "Container", ", will be restarted");
                 }
             }
             Some(ran)
@@ -273,6 +273,17 @@ impl Planner<'_> {
 
     fn condemned(&mut self, ran: &ContainerRun) -> bool {
         let Some(why) = self.memory.run(&ran.id).condemned.clone() else { return false };
+        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
+        true
+    }
+
+    /// Whether a container ends for it to start with its new definition.
+    fn replaced(&mut self, ran: &ContainerRun, container: &Container, sort: &str, what_follows: &str) -> bool {
+        if ran.hash == hash(container) {
+            return false;
+        }
+        let message = format!("{sort} {} definition changed{what_follows}", ran.name);
+        let why = KillReason { message, grace_seconds: None, renewal: Some(Renewal::Definition) };
         self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
         true
     }
@@ -401,6 +412,35 @@ mod tests {
         check("Always", "i:0 s:up m:1", &memory, " wait 10");
         memory.run_mut("m2").condemned = Some(KillReason::default());
         check("Always", "i:0 s:up m:up", &memory, "kill m");
+    }
+
+    #[test]
+    fn a_container_whose_definition_has_changed_starts_with_it_whatever_its_policy() {
+        let changed = |policy: &str, name: &str| {
+            let desired = desired(policy, false);
+            let mut found = running(&desired, "i:0 s:up m:up");
+            found.containers.iter_mut().filter(|ran| ran.name == name).for_each(|ran| ran.hash = "other".to_owned());
+            decide(&desired, &found, &started(), now()).steps
+        };
+        for policy in ["Always", "OnFailure", "Never"] {
+            for (name, id, message) in [
+                ("m", "m2", "Container m definition changed, will be restarted"),
+                ("s", "s1", "Init container s definition changed"),
+            ] {
+                let renewal = Some(Renewal::Definition);
+                let why = KillReason { message: message.to_owned(), grace_seconds: None, renewal };
+                let expected = Step::Kill { id: id.to_owned(), name: name.to_owned(), why };
+                assert_eq!(changed(policy, name), [expected], "{policy} {name}");
+            }
+            // An init container has done its part.
+            assert_eq!(changed(policy, "i"), [], "{policy}");
+        }
+        let mut memory = started();
+        memory.container_mut("m").renewal = Some(Renewal::Definition);
+        memory.container_mut("m").backoff = Some(Backoff::next(None, now(), now(), Pauses::USUAL));
+        check("Never", "i:0 s:up m:0", &memory, "start m 1");
+        check("OnFailure", "i:0 s:up m:137", &memory, "start m 1");
+        check("deleted Never", "i:0 s:up m:137", &memory, "killall");
     }
 
     #[test]

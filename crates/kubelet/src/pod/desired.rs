@@ -33,6 +33,8 @@ pub struct DesiredPod {
     pub is_static: bool,
     /// The source no longer has it.
     pub removed: bool,
+    /// Nothing but the engine knows of it: an earlier kubelet began it. Its spec is empty.
+    pub runtime_only: bool,
     /// The generation of the Pod whose resize was allocated last. The spec has the resources that are allocated.
     pub resized: Option<i64>,
     /// Why the resources that the source wants are not allocated.
@@ -56,7 +58,7 @@ fn ephemeral(spec: &PodSpec) -> Arc<[Container]> {
 impl DesiredPod {
     pub fn new(pod: Arc<Pod>, is_static: bool) -> Self {
         let ephemeral = pod.spec.as_ref().map(ephemeral).unwrap_or_default();
-        DesiredPod { pod, is_static, removed: false, resized: None, pending: None, ephemeral }
+        DesiredPod { pod, is_static, removed: false, runtime_only: false, resized: None, pending: None, ephemeral }
     }
 
     pub fn ephemeral_containers(&self) -> &[Container] {

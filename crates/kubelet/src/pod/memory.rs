@@ -141,8 +141,15 @@ pub struct KillReason {
     pub message: String,
     /// The probe's own grace, which counts instead of the Pod's.
     pub grace_seconds: Option<i64>,
-    /// It is ended for it to start with other resources.
-    pub is_resize: bool,
+    /// What it is to start with, where it is ended for that.
+    pub renewal: Option<Renewal>,
+}
+
+/// What a container is ended for, to start with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    Resources,
+    Definition,
 }
 
 /// The knowledge about a container, whichever of its runs is the latest.
@@ -160,8 +167,8 @@ pub struct ContainerRecord {
     pub restarts: Option<i32>,
     /// Its runs were removed for the Pod to begin anew, and it has not started since.
     pub is_anew: bool,
-    /// Its last run was ended for it to start with other resources: it does so at once, whatever its policy says of an end.
-    pub is_resized: bool,
+    /// What its last run was ended for: it starts with that at once, whatever its policy says of an end.
+    pub renewal: Option<Renewal>,
 }
 
 impl ContainerRecord {
@@ -243,7 +250,7 @@ static UNKNOWN: ContainerRecord = ContainerRecord {
     retry_at: None,
     restarts: None,
     is_anew: false,
-    is_resized: false,
+    renewal: None,
 };
 static UNSEEN: RunRecord =
     RunRecord { started: false, ready: false, condemned: None, message: None, applied: None, memory_request: None };
@@ -279,7 +286,7 @@ impl Memory {
     pub fn restart_due(&self, ran: Option<&ContainerRun>) -> Option<Timestamp> {
         let ran = ran.filter(|r| r.state == State::Exited)?;
         let record = self.container(&ran.name);
-        record.backoff.filter(|_| !record.is_resized)?.due(ran.finished_at?)
+        record.backoff.filter(|_| record.renewal.is_none())?.due(ran.finished_at?)
     }
 
     /// When the image of a container may be tried again; then, or when its status is due to change, the worker looks again.

@@ -13,7 +13,7 @@ use k8s_openapi::{
 use crate::pod::{
     allocation::resizable,
     desired::DesiredPod,
-    memory::Memory,
+    memory::{Memory, Renewal},
     running::{ContainerRun, RunningPod, State},
     spec::resources::{self, Limits, PodLimits},
 };
@@ -87,7 +87,7 @@ pub fn shrinks(desired: &DesiredPod, container: &Container, ran: &ContainerRun, 
 
 /// Whether containers still lack something, or are about to start with it.
 pub fn is_under_way(desired: &DesiredPod, running: &RunningPod, memory: &Memory) -> bool {
-    let restarts = |c: &Container| memory.container(&c.name).is_resized;
+    let restarts = |c: &Container| memory.container(&c.name).renewal == Some(Renewal::Resources);
     let lags = whole_lags(desired, memory);
     lags || resizable(desired.spec()).any(restarts) || !changes(desired, running, memory).is_empty()
 }

@@ -49,10 +49,9 @@ pub fn restarts(desired: &DesiredPod, container: &Container, exit_code: i32) -> 
         }
 }
 
-/// Whether a container that ended runs again for what it ended of: also one that was ended for it to start with other
-/// resources.
+/// Whether a container that ended runs again for what it ended of: also one that was ended for it to start with something else.
 pub fn goes_on(desired: &DesiredPod, container: &Container, exit_code: i32, memory: &Memory) -> bool {
-    memory.container(&container.name).is_resized || restarts(desired, container, exit_code)
+    memory.container(&container.name).renewal.is_some() || restarts(desired, container, exit_code)
 }
 
 /// Whether a container is still to begin, here for the first time or again: it does not run, and its work is not done.

@@ -70,7 +70,7 @@ impl Round<'_> {
         let Some(images) = images else { return };
         let last = self.running.latest(name).filter(|r| r.state == State::Exited);
         let record = self.memory.container_mut(name);
-        if let Some(ended) = last.filter(|_| !record.is_resized).and_then(|r| r.finished_at) {
+        if let Some(ended) = last.filter(|_| record.renewal.is_none()).and_then(|r| r.finished_at) {
             let pauses = kubelet.restart_pauses();
             record.backoff = Some(Backoff::next(record.backoff, ended, clock::now(), pauses));
         }
@@ -82,7 +82,7 @@ impl Round<'_> {
             Ok(id) => {
                 let record = self.memory.container_mut(name);
                 (record.waiting, record.retry_at) = (None, None);
-                (record.is_anew, record.is_resized) = (false, false);
+                (record.is_anew, record.renewal) = (false, None);
                 let wanted = resources::Limits::wanted(desired.spec(), container, self.memory.cfs);
                 let run = self.memory.run_mut(&id);
                 run.applied = Some(wanted);

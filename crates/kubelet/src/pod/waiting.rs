@@ -7,7 +7,7 @@ use crate::pod::{
     backoff::{Pull, in_words},
     desired::DesiredPod,
     memory::Memory,
-    restart::restarts,
+    restart::goes_on,
     running::{ContainerRun, RunningPod, State},
 };
 
@@ -45,7 +45,7 @@ fn crash_wait(desired: &DesiredPod, container: &str, delay: Duration) -> Wait {
 pub fn waits(desired: &DesiredPod, running: &RunningPod, memory: &Memory, now: Timestamp) -> Vec<Wait> {
     let one = |container: &k8s_openapi::api::core::v1::Container| {
         let (name, latest) = (&container.name, running.latest(&container.name));
-        let over = |r: &ContainerRun| r.state == State::Exited && !restarts(desired, container, r.exit_code);
+        let over = |r: &ContainerRun| r.state == State::Exited && !goes_on(desired, container, r.exit_code, memory);
         if latest.is_some_and(|r| r.state == State::Running || over(r)) {
             return None;
         }

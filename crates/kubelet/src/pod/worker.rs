@@ -159,7 +159,7 @@ fn remembered(desired: &DesiredPod, cfs: Cfs) -> Memory {
 fn limits_held(kubelet: &Kubelet, desired: &DesiredPod, container: &Container, ran: &ContainerRun) -> Option<Limits> {
     let cgroups = &kubelet.host.cgroups;
     let of_pod = cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid());
-    let held = Limits::held(cgroups.limits(&format!("{of_pod}/{}", ran.id))?);
+    let held = Limits::held(cgroups.limits(&cgroups.of_container(&of_pod, &ran.id))?);
     let wanted = Limits::wanted(desired.spec(), container, kubelet.config.settings.cfs);
     let shares = if cgroups.are_same_shares(held.shares, wanted.shares) { wanted.shares } else { held.shares };
     Some(Limits { shares, ..held })
@@ -373,7 +373,7 @@ impl Worker {
         let changes = resize::changes(desired, running, &self.memory);
         let restarts = |name: &str| changes.iter().any(|(c, _, change)| c.name == name && *change == Change::Restart);
         for ran in running.alive().filter(|ran| !restarts(&ran.name)) {
-            self.memory.container_mut(&ran.name).is_resized = false;
+            self.memory.container_mut(&ran.name).renewal = None;
         }
         let is_under_way = resize::is_under_way(desired, running, &self.memory);
         let resize = &mut self.memory.resize;
@@ -478,6 +478,9 @@ impl Worker {
             Err(errors) => {
                 for error in errors {
                     tracing::warn!(pod = desired.full_name(), %error, "a volume could not be refreshed");
+                    let text = error.to_string();
+                    let tell = |reason: &&str| self.kubelet.events.pod(desired, EventKind::Warning, reason, &text);
+                    error.reasons().iter().for_each(tell);
                 }
                 self.refresh_at = clock::now().checked_add(REFRESH_RETRY).ok();
             }

@@ -2,7 +2,14 @@
 //!
 //! The dispatcher alone adds and forgets Pods. Everybody else looks at them, wakes their workers, or asks for an eviction.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
@@ -102,6 +109,16 @@ impl Handle {
         self.status.borrow().phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
     }
 
+    /// How far the worker is with it, in upstream's words.
+    pub fn lifecycle(&self) -> &'static str {
+        let is_sent_away = || self.eviction.borrow().is_some();
+        match self.is_settled() || self.has_left() {
+            true => "terminated",
+            false if self.is_over() || self.desired.borrow().is_ending() || is_sent_away() => "terminating",
+            false => "sync",
+        }
+    }
+
     /// Takes in the newest object. The worker is told when there is something in it for the worker to do. A Pod that was
     /// removed stays so: one of the same uid begins when this one has gone.
     pub fn update(&self, mut fresh: DesiredPod) -> bool {
@@ -186,6 +203,8 @@ pub struct PodWorkers {
     pods: Mutex<BTreeMap<String, Handle>>,
     /// How many Pods had to go for critical ones, by what those lacked.
     preemptions: Mutex<BTreeMap<String, u64>>,
+    /// How many mirrors of static Pods the API server has.
+    mirrors: AtomicUsize,
 }
 
 impl PodWorkers {
@@ -228,6 +247,14 @@ impl PodWorkers {
 
     pub fn preemptions(&self) -> BTreeMap<String, u64> {
         self.preemptions.lock().clone()
+    }
+
+    pub fn set_mirrors(&self, count: usize) {
+        self.mirrors.store(count, Ordering::Relaxed);
+    }
+
+    pub fn mirrors(&self) -> usize {
+        self.mirrors.load(Ordering::Relaxed)
     }
 
     pub fn len(&self) -> usize {

@@ -113,11 +113,18 @@ async fn moment(kubelet: &Kubelet) -> Moment {
     }
     // Several sandboxes of one Pod count once, as upstream's.
     let ready = sandboxes.iter().flatten().filter(|sandbox| sandbox.state == 0);
+    moment.mirror_pods = kubelet.pods.mirrors();
     moment.running_pods = ready.filter_map(|sandbox| sandbox.labels.get(POD_UID)).collect::<BTreeSet<_>>().len();
     for pod in kubelet.pods.all() {
         let (desired, is_active) = (pod.desired(), !pod.is_over() && !pod.is_refused);
-        let counts = &mut moment.pods[usize::from(desired.is_static)];
-        *counts = (counts.0 + 1, counts.1 + usize::from(is_active));
+        if !desired.removed {
+            let counts = &mut moment.pods[usize::from(desired.is_static)];
+            *counts = (counts.0 + 1, counts.1 + usize::from(is_active));
+        }
+        // No worker works at one that was not let in.
+        if !pod.is_refused {
+            *moment.working_pods.entry(working(&desired, pod.lifecycle())).or_default() += 1;
+        }
         if !is_active {
             continue;
         }
@@ -127,6 +134,15 @@ async fn moment(kubelet: &Kubelet) -> Moment {
         }
     }
     moment
+}
+
+/// Who wants a Pod, how far its worker is, and whether it is static, in upstream's words.
+fn working(desired: &DesiredPod, lifecycle: &'static str) -> [&'static str; 3] {
+    if desired.runtime_only {
+        return ["runtime_only", lifecycle, "unknown"];
+    }
+    let config = if desired.removed { "orphan" } else { "desired" };
+    [config, lifecycle, if desired.is_static { "true" } else { "" }]
 }
 
 /// How often Pods had to go for critical ones. Nothing is told of what never happened.
@@ -234,6 +250,7 @@ pub async fn logs(kubelet: Arc<Kubelet>, namespace: &str, pod: &str, container: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::{fixture, workers};
 
     #[test]
     fn the_log_that_is_meant() {
@@ -255,6 +272,40 @@ mod tests {
         check(waiting("ContainerCreating"), None, &waits("ContainerCreating"), none);
         check(waiting("ErrImagePull"), None, &waits("image can't be pulled"), none);
         check(waiting("ImagePullBackOff"), None, &waits("trying and failing to pull image"), none);
+    }
+
+    #[tokio::test]
+    async fn pods_are_counted_by_who_wants_them_and_how_far_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubelet = fixture::kubelet(folder.path(), runtime::fake::Fake::default(), |_, _| None);
+        let begin = |uid: &str, phase: &str, change: &dyn Fn(&mut DesiredPod)| {
+            let object = json!({"metadata": {"uid": uid}, "spec": {"containers": []}, "status": {"phase": phase}});
+            let mut desired = fixture::pod_of(object);
+            change(&mut desired);
+            let (handle, inbox) = workers::channels(desired, uid == "refused");
+            kubelet.pods.insert(uid, handle);
+            inbox
+        };
+        let _lives = begin("lives", "Running", &|_| ());
+        let _done = begin("done", "Succeeded", &|_| ());
+        let _refused = begin("refused", "Failed", &|_| ());
+        let _evicted = begin("evicted", "Running", &|_| ());
+        kubelet.pods.get("evicted").unwrap().evict("short of memory".to_owned(), 0);
+        let _static = begin("static", "Running", &|pod| pod.is_static = true);
+        let _gone = begin("gone", "Running", &|pod| (pod.is_static, pod.removed) = (true, true));
+        let _unknown = begin("unknown", "", &|pod| (pod.runtime_only, pod.removed) = (true, true));
+        kubelet.pods.set_mirrors(2);
+        let moment = moment(&kubelet).await;
+        let expected = [
+            (["desired", "sync", ""], 1),
+            (["desired", "sync", "true"], 1),
+            (["desired", "terminated", ""], 1),
+            (["desired", "terminating", ""], 1),
+            (["orphan", "terminating", "true"], 1),
+            (["runtime_only", "terminating", "unknown"], 1),
+        ];
+        assert_eq!(moment.working_pods, expected.into());
+        assert_eq!((moment.pods, moment.mirror_pods), ([(4, 2), (1, 1)], 2));
     }
 
     #[test]

@@ -146,6 +146,7 @@ impl Dispatcher {
         if api::rules::pod::is_mirror(&pod) {
             let name = full_name(&pod);
             self.api_mirrors.insert(name.clone(), pod);
+            self.kubelet.pods.set_mirrors(self.api_mirrors.len());
             return self.check_mirror(&name);
         }
         self.want(DesiredPod::new(pod, false)).await;
@@ -155,6 +156,7 @@ impl Dispatcher {
         if api::rules::pod::is_mirror(pod) {
             let name = full_name(pod);
             self.api_mirrors.remove(&name);
+            self.kubelet.pods.set_mirrors(self.api_mirrors.len());
             return self.check_mirror(&name);
         }
         self.remove(pod.metadata.uid.as_deref().unwrap_or_default());

@@ -484,6 +484,8 @@ fn a_driver_that_wants_to_publishes_again_and_again() {
         disks.becomes("Publish", Some(Mood::Refusing("no")));
         until("it was asked", || disks.calls().contains(&"Publish h".to_owned())).await;
         assert_eq!(disks.in_use(), ["staged h", "published h"]);
+        let words = "FailedMount: MountVolume.SetUp failed for volume \"pv\" : rpc error: code = Internal desc = no";
+        until("the Pod says so", || world.api.has_said(words)).await;
         disks.becomes("Publish", None);
     };
     world.make_pod("p", spec());

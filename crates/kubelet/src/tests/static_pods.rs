@@ -87,6 +87,11 @@ impl Story {
         }
     }
 
+    /// `a` was stopped without the grace that its own manifest gave it: the kubelet that knew of that is gone.
+    fn a_was_hurried(&self) {
+        assert_eq!(["stop a 2", "stop a 5"].map(|call| self.world.asked(call)), [1, 0]);
+    }
+
     /// From now on this container runs alone, and is shown.
     async fn turns_into(&self, container: &str) {
         until("the newest is shown", || self.shows(container)).await;
@@ -217,6 +222,7 @@ fn what_an_earlier_kubelet_left_of_an_older_manifest_comes_to_its_end_first() {
         assert_eq!(story.world.asked("create b"), 0);
         story.let_go();
         story.turns_into("b").await;
+        story.a_was_hurried();
     });
 }
 
@@ -231,5 +237,6 @@ fn the_mirror_of_a_manifest_that_went_while_no_kubelet_was_there_stays_until_the
         story.let_go();
         until("the mirror is gone", || story.mirror().is_none()).await;
         until("nothing is left", || story.world.left().is_empty()).await;
+        story.a_was_hurried();
     });
 }

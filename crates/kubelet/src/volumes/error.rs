@@ -10,6 +10,9 @@ use crate::pod::spec::downward::DownwardError;
 /// The step at which options are refused that a volume cannot have.
 pub const OPTIONS_STEP: &str = "MountVolume.MountOptionSupport check";
 
+/// The step at which a device is refused that other nodes have.
+pub const DEVICE_AFFINITY_STEP: &str = "MapVolume.NodeAffinity check";
+
 /// The text goes into a `FailedMount` event.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
@@ -23,10 +26,6 @@ pub enum VolumeError {
     HostPath { path: String, wanted: &'static str },
     #[error("error processing PVC {claim}: {why}")]
     Claim { claim: String, why: String },
-    #[error("no matching NodeSelectorTerms")]
-    Elsewhere,
-    #[error("path {0:?} does not exist")]
-    Missing(String),
     #[error("volumes of this kind are not supported: {0}")]
     Unsupported(String),
     #[error("{why}")]
@@ -60,6 +59,7 @@ pub fn file_error(path: &Path) -> impl Fn(io::Error) -> VolumeError + use<> {
 /// A volume that could not be mounted.
 #[derive(Debug)]
 pub struct MountError {
+    /// The name of the PersistentVolume, if there is one, or of the volume in its Pod.
     pub volume: String,
     pub source: VolumeError,
 }
@@ -75,6 +75,7 @@ impl MountError {
     /// The reasons of the events about it.
     pub fn reasons(&self) -> &'static [&'static str] {
         match &self.source {
+            VolumeError::Step { step: DEVICE_AFFINITY_STEP, .. } => &["FailedMount"],
             source if source.is_of_device() => &["FailedMapVolume"],
             VolumeError::Step { step: OPTIONS_STEP, .. } => &["UnsupportedMountOption", "FailedMount"],
             _ => &["FailedMount"],
@@ -95,5 +96,24 @@ impl fmt::Display for MountError {
             }
             _ => write!(f, "MountVolume.SetUp failed for volume \"{volume}\" : {source}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_events_have_the_reason_of_the_step() {
+        let check = |step: &'static str, expected: &[&str]| {
+            let source = VolumeError::Step { step, volume: "pv".into(), why: "no".into() };
+            let error = MountError { volume: "pv".into(), source };
+            assert_eq!(error.reasons(), expected, "{step}");
+            assert_eq!(error.to_string(), format!("{step} failed for volume \"pv\" : no"));
+        };
+        check("MountVolume.SetUp", &["FailedMount"]);
+        check("MapVolume.SetUpDevice", &["FailedMapVolume"]);
+        check(DEVICE_AFFINITY_STEP, &["FailedMount"]);
+        check(OPTIONS_STEP, &["UnsupportedMountOption", "FailedMount"]);
     }
 }

@@ -90,7 +90,10 @@ pub async fn mount(pod: &Pod, folder: &PodFolder, means: &Means) -> Result<Mount
         let request = Request { held, ..Request::new(pod, volume, folder, means) };
         match held_open(&request, one(&request, known, &mut state).await).await {
             Ok(one) => _ = mounted.insert(volume.name.clone(), one),
-            Err(source) => failed.push(MountError { volume: volume.name.clone(), source }),
+            Err(source) => {
+                let name = request.persistent.get().map_or(&volume.name, |persistent| &persistent.name);
+                failed.push(MountError { volume: name.clone(), source });
+            }
         }
     }
     if failed.is_empty() { Ok(mounted) } else { Err(failed) }

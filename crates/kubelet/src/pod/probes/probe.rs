@@ -138,6 +138,16 @@ fn first_wait(probe: &Probe, started_at: Option<Timestamp>, now: Timestamp) -> D
     due.map_or(delay, |due| Duration::try_from(due.duration_since(now)).unwrap_or_default())
 }
 
+/// The message of the event about a container that failed a probe. It says whether the container's policy lets it run again,
+/// except for sidecars, which always do. Upstream counterpart: computePodActions in pkg/kubelet/kuberuntime.
+fn sentence(desired: &DesiredPod, container: &Container, kind: Kind) -> String {
+    let is_init = desired.init_containers().iter().any(|c| c.name == container.name);
+    let what = if is_init { "Init container" } else { "Container" };
+    let policy = container.restart_policy.as_deref().unwrap_or(desired.restart_policy());
+    let then = if is_init || policy == "Never" { "" } else { ", will be restarted" };
+    format!("{what} {} failed {} probe{then}", container.name, format!("{kind:?}").to_lowercase())
+}
+
 impl Prober {
     async fn run(self) {
         if let Some(probe) = self.container.startup_probe.clone().filter(|_| !self.is_started) {
@@ -247,9 +257,8 @@ impl Prober {
     }
 
     async fn condemn(&self, probe: &Probe, kind: Kind) {
-        let kind = format!("{kind:?}").to_lowercase();
-        let message = format!("Container {} failed {kind} probe, will be restarted", self.container.name);
-        let why = KillReason { message, grace_seconds: probe.termination_grace_period_seconds, is_resize: false };
+        let message = sentence(&self.desired, &self.container, kind);
+        let why = KillReason { message, grace_seconds: probe.termination_grace_period_seconds, renewal: None };
         self.tell(News::Condemned(self.id.clone(), why)).await;
     }
 }
@@ -257,7 +266,7 @@ impl Prober {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::fixture::{at, now};
+    use crate::pod::fixture::{at, now, pod_of};
     use json::json;
 
     fn probe(value: json::Value) -> Probe {
@@ -280,6 +289,26 @@ mod tests {
         check(json!({}), "nnynn", "..+..");
         check(json!({"failureThreshold": 1, "successThreshold": 2}), "yyny", ".+-.");
         check(json!({"failureThreshold": 1, "successThreshold": 2}), "nyny", "-.-.");
+    }
+
+    #[test]
+    fn a_failed_probe_is_told_of_with_what_follows_from_it() {
+        let check = |pod: &str, own: json::Value, kind: Kind, expected: &str| {
+            let of = |name: &str, policy: json::Value| json!({"name": name, "image": "x", "restartPolicy": policy});
+            let spec = json!({"restartPolicy": pod, "initContainers": [of("s", "Always".into())],
+                "containers": [of("m", own)]});
+            let desired = pod_of(json!({ "spec": spec }));
+            let container = desired.container(if expected.starts_with("Init") { "s" } else { "m" }).unwrap();
+            assert_eq!(sentence(&desired, container, kind), expected, "{pod}");
+        };
+        let none = || json::Value::Null;
+        check("Always", none(), Kind::Liveness, "Container m failed liveness probe, will be restarted");
+        check("OnFailure", none(), Kind::Startup, "Container m failed startup probe, will be restarted");
+        check("Never", none(), Kind::Liveness, "Container m failed liveness probe");
+        check("Never", "OnFailure".into(), Kind::Startup, "Container m failed startup probe, will be restarted");
+        check("Always", "Never".into(), Kind::Startup, "Container m failed startup probe");
+        check("Always", none(), Kind::Liveness, "Init container s failed liveness probe");
+        check("Never", none(), Kind::Startup, "Init container s failed startup probe");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use k8s_openapi::{
 use super::Place;
 use crate::pod::{
     desired::{DesiredPod, mount_path},
-    memory::Memory,
+    memory::{Cause, Memory, Renewal},
     resize, restart,
     running::{ContainerRun, RunningPod, State},
 };
@@ -84,7 +84,9 @@ pub fn of_container(
     let before = history.next();
     let blank = if desired.init_containers().is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let record = memory.container(&container.name);
-    let reason = record.waiting.as_ref();
+    // The end of a container that starts with its new definition is no end of its work, which nobody could take back.
+    let between = (record.renewal == Some(Renewal::Definition)).then(|| Cause::new(blank, ""));
+    let reason = record.waiting.as_ref().or(between.as_ref());
     // Of the runs before the last one, the engine keeps none for long.
     let remembered = reported.and_then(|r| r.last_state.as_ref()?.terminated.clone());
     let mut last = before.map(|r| terminated(r, memory, place)).or(remembered.filter(|_| latest.is_some()));

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerState, LinuxContainerUser, PodConditio
 use super::*;
 use crate::pod::{
     fixture::{now, pod, running},
-    memory::{Cause, End, Life, RunRecord},
+    memory::{Cause, End, Life, Renewal, RunRecord},
 };
 use json::{Value, json};
 
@@ -244,6 +244,16 @@ fn a_container_shows_what_it_has() {
     let shown = json::to_value(status).unwrap();
     assert_eq!(shown["user"], json!({"linux": {"uid": 1, "gid": 2, "supplementalGroups": [2, 3]}}));
     assert_eq!(shown["volumeMounts"][1]["recursiveReadOnly"], "Enabled");
+}
+
+#[test]
+fn the_end_of_a_container_that_starts_with_its_new_definition_is_not_the_end_of_its_work() {
+    let desired = desired("Never");
+    let of = |text: &str| of(&desired, text, |m| m.container_mut("m").renewal = Some(Renewal::Definition));
+    let between = of("i:0 s:up m:137 n:up");
+    assert_eq!(state(&between, "m"), json!(["waiting PodInitializing", "Error 137", 0, false, false]));
+    assert_eq!(between.phase.as_deref(), Some("Running"));
+    assert_eq!(of("i:0 s:up m:137 n:0").phase.as_deref(), Some("Running"));
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Plugin for Csi {
 pub fn stays(request: &Request<'_>) -> bool {
     let Some(held) = &request.held else { return false };
     let csi = &request.means.csi;
-    !csi.has(&held.path, request.folder) || !csi.is_due(request.pod_uid(), &request.volume.name)
+    !csi.has(&held.path, request.folder) || !csi.take_due(request.pod_uid(), &request.volume.name)
 }
 
 /// Brings a driver's volume into the Pod that asks for it.

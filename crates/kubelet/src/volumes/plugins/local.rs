@@ -34,14 +34,12 @@ enum Place {
 }
 
 fn place(path: &Path, persistent: &PersistentVolume) -> Result<Place, VolumeError> {
+    let refused = |why: String| Err(step("MountVolume.NewMounter initialization", persistent, why));
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => Ok(Place::Folder),
         Ok(meta) if meta.file_type().is_block_device() => Ok(Place::Disk),
-        Ok(_) => {
-            let why = "only directory and block device are supported".to_owned();
-            Err(step("MountVolume.MountDevice", persistent, why))
-        }
-        Err(_) => Err(VolumeError::Missing(path.display().to_string())),
+        Ok(_) => refused("only directory and block device are supported".to_owned()),
+        Err(_) => refused(format!("path {path:?} does not exist")),
     }
 }
 
@@ -236,11 +234,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         let missing = world(&file, &[]).mount(claim()).await.unwrap_err();
-        assert!(missing.ends_with("does not exist"), "{missing}");
+        let words = "MountVolume.NewMounter initialization failed for volume \"pv\" : ";
+        assert_eq!(missing, format!("{words}path {file:?} does not exist"));
         fs::write(&file, "").unwrap();
         let why = world(&file, &[]).mount(claim()).await.unwrap_err();
-        let words = "MountVolume.MountDevice failed for volume \"pv\" : only directory and block device are supported";
-        assert_eq!(why, words);
+        assert_eq!(why, format!("{words}only directory and block device are supported"));
     }
 
     #[tokio::test]

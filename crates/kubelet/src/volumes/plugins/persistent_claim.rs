@@ -1,7 +1,10 @@
 //! persistentVolumeClaim and ephemeral: the PersistentVolume that a claim is bound to, if it is a path or a device of this node,
 //! or a driver's. Its content outlives the Pod.
 
-use std::{os::unix::fs::FileTypeExt, path::PathBuf};
+use std::{
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+};
 
 use api::rules::{
     pod::volume_claims,
@@ -16,7 +19,7 @@ use crate::{
     csi::volume as driver,
     volumes::{
         directory,
-        error::VolumeError,
+        error::{DEVICE_AFFINITY_STEP, VolumeError},
         folder::blocking,
         plugin::{Mounted, Persistent, Plugin, Request, Unmount},
         remote,
@@ -49,11 +52,13 @@ impl Plugin for PersistentClaim {
             let used = used.ok_or_else(|| VolumeError::Unsupported("no claim".to_owned()))?;
             let persistent = means.sources.claimed(pod, &used).await?;
             let name = persistent.metadata.name.clone().unwrap_or_default();
-            request.persistent.get_or_init(|| Persistent { name, plugin: plugin_of(&persistent) });
-            if !Offer::of(&persistent).reaches(&means.facts.node_name, &means.node_labels) {
-                return Err(VolumeError::Elsewhere);
-            }
             let is_device = persistent.spec.as_ref().is_some_and(|s| s.volume_mode.as_deref() == Some("Block"));
+            let known = request.persistent.get_or_init(|| Persistent { name, plugin: plugin_of(&persistent) });
+            if !Offer::of(&persistent).reaches(&means.facts.node_name, &means.node_labels) {
+                let step = if is_device { DEVICE_AFFINITY_STEP } else { "MountVolume.NodeAffinity check" };
+                let why = "no matching NodeSelectorTerms".to_owned();
+                return Err(VolumeError::Step { step, volume: known.name.clone(), why });
+            }
             wrong_use(pod, &request.volume.name, is_device)
                 .map_or(Ok(()), |why| Err(VolumeError::Claim { claim: used.name, why }))?;
             let read_only = used.read_only;
@@ -175,7 +180,11 @@ fn device(persistent: &PersistentVolume) -> Result<Mounted, VolumeError> {
             let why = format!("{} is not a block device", source.path);
             Err(VolumeError::Step { step: "MapVolume.SetUpDevice", volume: name, why })
         }
-        Err(_) => Err(VolumeError::Missing(source.path)),
+        Err(_) => {
+            let missing = Path::new(&source.path).ancestors().take_while(|part| !part.exists()).last();
+            let why = format!("lstat {}: no such file or directory", missing.unwrap_or(&path).display());
+            Err(VolumeError::Step { step: "MapVolume.EvalHostSymlinks", volume: name, why })
+        }
     }
 }
 
@@ -215,6 +224,22 @@ mod tests {
         assert!(mounted(json!({"rbd": {"image": "i", "monitors": []}})).is_err());
         let why = mounted(json!({"hostPath": {"path": there}, "mountOptions": ["ro"]})).unwrap_err().to_string();
         assert_eq!(why, "Mount options are not supported for this volume type");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_names_the_persistent_volume() {
+        let check = async |spec: json::Value, expected: &str| {
+            let why = World::new(spec).mount(json!({"persistentVolumeClaim": {"claimName": "c"}})).await.unwrap_err();
+            assert_eq!(why, expected);
+        };
+        let other = json!([{"key": "kubernetes.io/hostname", "operator": "In", "values": ["another"]}]);
+        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": other}]}});
+        let of = |mode: &str| json!({"local": {"path": "/"}, "volumeMode": mode, "nodeAffinity": affinity.clone()});
+        let words = "NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms";
+        check(of("Filesystem"), &format!("MountVolume.{words}")).await;
+        check(of("Block"), &format!("MapVolume.{words}")).await;
+        let words = "MountVolume.SetUp failed for volume \"pv\" : hostPath type check failed: /none is not a directory";
+        check(json!({"hostPath": {"path": "/none", "type": "Directory"}}), words).await;
     }
 
     #[tokio::test]
@@ -270,9 +295,14 @@ mod tests {
         let refused = |spec| device(&volume(spec)).unwrap_err();
         let VolumeError::Step { why, .. } = refused(json!({"local": {"path": there}})) else { panic!("{there}") };
         assert_eq!(why, format!("{there} is not a block device"));
-        let missing = format!("{there}/none");
-        let words = refused(json!({"local": {"path": missing}})).to_string();
-        assert_eq!(words, format!("path {missing:?} does not exist"));
+        let VolumeError::Step { step, why, .. } = refused(json!({"local": {"path": format!("{there}/none/below")}}))
+        else {
+            panic!("{there}")
+        };
+        assert_eq!(
+            (step, why),
+            ("MapVolume.EvalHostSymlinks", format!("lstat {there}/none: no such file or directory"))
+        );
         assert!(refused(json!({"hostPath": {"path": there}})).to_string().contains("neither csi, iscsi nor local"));
     }
 
