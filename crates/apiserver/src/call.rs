@@ -31,7 +31,7 @@ pub struct Call {
     /// The connection's upgrade, for those who join it with another.
     pub extensions: Extensions,
     pub body: Body,
-    /// What the client of a special request is to be warned of, however that ends.
+    /// The warnings for the client of a special request, however that ends.
     pub warnings: Warnings,
 }
 

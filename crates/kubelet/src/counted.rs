@@ -143,7 +143,7 @@ static DRIVER_TOOK: Metric = Metric::histogram(
 static STORAGE_TOOK: Metric =
     Metric::histogram("storage_operation_duration_seconds", "[ALPHA] Storage operation duration", STORAGE);
 
-/// Who wants a Pod, and whether it is static, as far as that is known. Each number of working Pods is told, also where it is 0.
+/// The source that wants a Pod, and whether it is static, as far as that is known. Each number of working Pods is told, also where it is 0.
 const WANTED: [(&str, &str); 5] =
     [("desired", ""), ("desired", "true"), ("orphan", ""), ("orphan", "true"), ("runtime_only", "unknown")];
 

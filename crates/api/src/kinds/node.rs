@@ -155,7 +155,7 @@ fn validate(node: &Node) -> Errors {
     errors
 }
 
-/// What the node has and gives.
+/// The amounts that the node has and gives.
 fn resources(status: &NodeStatus) -> Errors {
     let parts = [("capacity", &status.capacity), ("allocatable", &status.allocatable)];
     let amounts = parts.into_iter().flat_map(|(field, amounts)| amounts.iter().flatten().map(move |a| (field, a)));
@@ -165,7 +165,7 @@ fn resources(status: &NodeStatus) -> Errors {
         .collect()
 }
 
-/// What only a changed status is asked for: each address once, and well-formed sources of the kubelet's configuration.
+/// The rules of a changed status alone: each address once, and well-formed sources of the kubelet's configuration.
 fn changed_status(status: &NodeStatus) -> Errors {
     let (path, mut seen, mut errors) = (Path::new("status"), BTreeSet::new(), Errors::new());
     for (i, address) in status.addresses.iter().flatten().enumerate() {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use crate::kind::{Column, Generation, Kind, Scale, Target, age, int, name, wide};
 use crate::validation::field::{Errors, FieldError, Path};
-use crate::validation::{internal_form, names};
+use crate::validation::{internal_form, object_meta};
 use crate::{kind::cell, rules::selector};
 
 /// A kind that runs Pods from a template.
@@ -87,18 +87,7 @@ pub(crate) fn named_warnings<T: Workload + Metadata<Ty = ObjectMeta>>(new: &T, o
 
 /// The warning about a name that is no DNS label where hostnames of Pods begin with it.
 pub(crate) fn name_warning(metadata: &ObjectMeta) -> Option<String> {
-    name_warning_of(metadata, "Pod names and hostnames")
-}
-
-/// The warning about a name that is no DNS label and is used in `what`.
-pub(crate) fn name_warning_of(metadata: &ObjectMeta, what: &str) -> Option<String> {
-    let wrong = names::dns1123_label(metadata.name.as_deref().unwrap_or_default());
-    (!wrong.is_empty()).then(|| {
-        let wrong = wrong.join(" ");
-        format!(
-            "metadata.name: this is used in {what}, which can result in surprising behavior; a DNS label is recommended: [{wrong}]"
-        )
-    })
+    object_meta::name_warning(metadata, "Pod names and hostnames")
 }
 
 /// The selector says which Pods are its own, and never changes.

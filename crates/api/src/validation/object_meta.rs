@@ -136,6 +136,17 @@ fn parts(meta: &ObjectMeta, path: &Path) -> Errors {
     errors
 }
 
+/// The warning about a name that is no DNS label and is used in `what`.
+pub fn name_warning(meta: &ObjectMeta, what: &str) -> Option<String> {
+    let wrong = names::dns1123_label(meta.name.as_deref().unwrap_or_default());
+    (!wrong.is_empty()).then(|| {
+        let wrong = wrong.join(" ");
+        format!(
+            "metadata.name: this is used in {what}, which can result in surprising behavior; a DNS label is recommended: [{wrong}]"
+        )
+    })
+}
+
 /// Checks a map of labels, wherever it stands.
 pub fn labels(labels: Option<&BTreeMap<String, String>>, path: &Path) -> Errors {
     let mut errors = Errors::new();

@@ -133,7 +133,7 @@ pub fn answer(call: &Call, documents: &Documents) -> Option<Response> {
         "openapi/v2" => (api::openapi::V2_PROTOBUF, api::openapi::V2_PROTOBUF_RETURNED),
         _ => (api::openapi::V3_PROTOBUF, api::openapi::V3_PROTOBUF_RETURNED),
     };
-    // What is served here is known before the client is told that it has no form that it takes.
+    // The documents that are served here are known before the client is told that it has no form that it takes.
     let part = match path {
         "openapi/v2" | "openapi/v3" => ("", ""),
         other => {

@@ -233,7 +233,7 @@ impl Request {
         let definition = &*self.definition;
         let companions = self.allocate(None, &mut object).await?;
         waypoint::apiserver::validate(self.waypoint_name());
-        // Who mutates the object may have set one. The store is the one that refuses this, when all others have had their say.
+        // Plugins that mutate the object may have set one. The store is the one that refuses this, when all others have had their say.
         let versioned = refuse_versioned(&object);
         let about = strategy::before_create(definition, &mut object)?;
         attributes.object = Some(object);
@@ -261,7 +261,7 @@ impl Request {
     }
 }
 
-/// What is not there yet has no version.
+/// An object that is not there yet has no version.
 fn refuse_versioned(object: &Value) -> Result<(), StatusError> {
     match meta::resource_version(object) {
         "" | "0" => Ok(()),

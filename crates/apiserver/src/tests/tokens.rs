@@ -62,7 +62,7 @@ async fn a_token_is_for_the_account_that_is_meant() {
         message.starts_with("Operation cannot be fulfilled on Secret \"s\": the UID in the bound object reference")
     );
     assert_eq!(bind("v1", "Secret", "").await.0, 201);
-    // Who says nothing of its life is told how long it is.
+    // A request that says nothing of its life is told how long it is.
     for request in [json!({}), json!({"spec": {}}), json!({"spec": {"audiences": ["x"]}})] {
         let (code, answer) = ask(request).await;
         assert_eq!((code, &answer["spec"]["expirationSeconds"]), (201, &json!(3600)), "{answer}");

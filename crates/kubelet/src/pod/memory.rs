@@ -141,11 +141,11 @@ pub struct KillReason {
     pub message: String,
     /// The probe's own grace, which counts instead of the Pod's.
     pub grace_seconds: Option<i64>,
-    /// What it is to start with, where it is ended for that.
+    /// Something new that it is to start with, where it is ended for that.
     pub renewal: Option<Renewal>,
 }
 
-/// What a container is ended for, to start with it.
+/// The new thing that a container is ended for, to start with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
     Resources,

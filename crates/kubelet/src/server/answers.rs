@@ -136,7 +136,7 @@ async fn moment(kubelet: &Kubelet) -> Moment {
     moment
 }
 
-/// Who wants a Pod, how far its worker is, and whether it is static, in upstream's words.
+/// The source that wants a Pod, how far its worker is, and whether it is static, in upstream's words.
 fn working(desired: &DesiredPod, lifecycle: &'static str) -> [&'static str; 3] {
     if desired.runtime_only {
         return ["runtime_only", lifecycle, "unknown"];

@@ -11,7 +11,6 @@ pub(crate) mod probe;
 mod projected;
 pub(crate) mod resources;
 pub(crate) mod security;
-mod status;
 pub mod update;
 pub mod validate;
 pub mod volume;
@@ -80,7 +79,7 @@ pub const POD: Kind<Pod> = Kind {
     validate_create: Some(validate::validate_create),
     validate_update: Some(update::validate_update),
     refuse_update: Some(update::refuse),
-    validate_status: Some(status::validate),
+    validate_status: Some(update::status::validate),
     gated: gated::OF_POD,
     gated_texts: gated::TEXTS_OF_POD,
     prepare_create: Some(prepare_create),

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::kinds::{persistent_volume_claim, workload};
+use crate::kinds::persistent_volume_claim;
 use crate::rules::{node_label, quantity};
-use crate::validation::field::Path;
+use crate::validation::{field::Path, object_meta};
 
 /// Annotations that do nothing any more, and what to write instead.
 const ANNOTATIONS: &[(&str, &str)] = &[
@@ -35,7 +35,7 @@ pub(super) fn of_pod(pod: &Pod, old: Option<&Pod>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
     }
-    let mut list = Vec::from_iter(workload::name_warning_of(&pod.metadata, "the Pod's hostname"));
+    let mut list = Vec::from_iter(object_meta::name_warning(&pod.metadata, "the Pod's hostname"));
     if let Some(spec) = &pod.spec {
         let about = About { spec, path: Path::new("spec"), metadata: Path::new("metadata"), template: false };
         about.all(Some(&pod.metadata), &mut list);

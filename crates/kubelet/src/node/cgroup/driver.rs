@@ -41,7 +41,7 @@ fn remember(root_dir: &Path, driver: CgroupDriver) -> io::Result<()> {
     match driver {
         CgroupDriver::Systemd => {
             files::modes::folder(root_dir, files::modes::NODE_FOLDER)?;
-            fs::write(mark, "")
+            files::modes::write(&mark, files::modes::PRIVATE_FILE, "")
         }
         CgroupDriver::Cgroupfs => match fs::remove_file(mark) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

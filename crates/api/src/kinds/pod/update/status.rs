@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use json::Value;
 
-use super::{security, update, validate};
+use super::mirror_annotation;
+use crate::kinds::pod::{security, validate};
 use crate::rules::declared_feature::RESTART_ALL_ACTION;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
@@ -18,9 +19,9 @@ const INIT_CONTAINERS: (&str, &str) = ("initContainers", "initContainerStatuses"
 const EPHEMERAL_CONTAINERS: (&str, &str) = ("ephemeralContainers", "ephemeralContainerStatuses");
 const ALL: [(&str, &str); 3] = [CONTAINERS, INIT_CONTAINERS, EPHEMERAL_CONTAINERS];
 
-pub(super) fn validate(new: &Value, old: &Value) -> Errors {
+pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let path = Path::new("status");
-    let mut errors = update::mirror_annotation(new, old);
+    let mut errors = mirror_annotation(new, old);
     errors.extend(conditions(list(new, "status", "conditions")));
     errors.extend(nomination(new, old, &path));
     errors.extend(qos_class(new, old, &path));
@@ -224,7 +225,7 @@ fn devices(new: &Value, place: (&str, &str), path: &Path) -> Errors {
     errors
 }
 
-/// What is wrong with the name of a resource, or request of a claim, that the container does not ask for.
+/// The fault of the name of a resource, or request of a claim, that the container does not ask for.
 fn unasked(container: &Value, name: &str) -> Option<&'static str> {
     let Some(claim) = name.strip_prefix("claim:") else {
         let asked = field(container, "resources", "requests").get(name).is_some();

@@ -1,5 +1,7 @@
 //! Almost nothing may change in a Pod that exists. These are the rules.
 
+pub(super) mod status;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use json::Value;
