@@ -150,33 +150,44 @@ async fn metric(admin: &Caller, name: &str) -> u64 {
     values.iter().sum::<f64>() as u64
 }
 
+/// Methods and paths that nobody serves, each another one.
+fn strange(n: usize) -> (String, String) {
+    let paths = [
+        format!("/api/v1/a{n}"),
+        format!("/apis/g{n}/v1/pods"),
+        format!("/api/v{n}/pods"),
+        format!("/api/v1/namespaces/n/pods/p/s{n}"),
+        format!("/api/v1/x%22%7D%201%0Aforged{n}%20"),
+        format!("/p{n}/%22%7D"),
+    ];
+    let method = ["GET", "POST", "M1", "PUT", "DELETE"][n % 5].replace("M1", &format!("M{n}"));
+    (method, paths[n % paths.len()].clone())
+}
+
 #[tokio::test]
 async fn strangers_make_no_metrics() {
     let server = Server::start().await;
     let (admin, mallory) = (server.admin(), server.user("mallory"));
     server.allow("mallory", "", &["*"], &["pods"]).await;
     let before = server.memory("VmRSS");
-    for (caller, token) in [(server.nobody(), ""), (mallory, "mallory-token")] {
-        let connection = Connection::open(&caller, server.port, token, 1 << 20).await;
-        let mut asked = JoinSet::new();
-        for n in 0..3000 {
-            let paths = [
-                format!("/api/v1/a{n}"),
-                format!("/apis/g{n}/v1/pods"),
-                format!("/api/v{n}/pods"),
-                format!("/api/v1/namespaces/n/pods/p/s{n}"),
-                format!("/api/v1/x%22%7D%201%0Aforged{n}%20"),
-                format!("/p{n}/%22%7D"),
-            ];
-            let method = ["GET", "POST", "M1", "PUT", "DELETE"][n % 5].replace("M1", &format!("M{n}"));
-            asked.spawn(connection.send(&method, &paths[n % paths.len()], nothing()));
-            if asked.len() > 100 {
-                asked.join_next().await;
-            }
+    let connection = Connection::open(&mallory, server.port, "mallory-token", 1 << 20).await;
+    let mut asked = JoinSet::new();
+    for n in 0..3000 {
+        let (method, path) = strange(n);
+        asked.spawn(connection.send(&method, &path, nothing()));
+        if asked.len() > 100 {
+            asked.join_next().await;
         }
-        while let Some(answer) = asked.join_next().await {
-            assert!(answer.unwrap().is_ok_and(|answer| answer.status().is_client_error()));
-        }
+    }
+    while let Some(answer) = asked.join_next().await {
+        assert!(answer.unwrap().is_ok_and(|answer| answer.status().is_client_error()));
+    }
+    // Each request of nobody ends its connection.
+    let nobody = server.nobody();
+    for n in 3000..3300 {
+        let (method, path) = strange(n);
+        let connection = Connection::open(&nobody, server.port, "", 1 << 20).await;
+        assert!(connection.send(&method, &path, nothing()).await.is_ok_and(|answer| answer.status().is_client_error()));
     }
     let page = admin.get("/metrics").await.expect(200).text();
     let series = page.lines().filter(|l| l.starts_with("apiserver_request_total{"));

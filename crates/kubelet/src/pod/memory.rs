@@ -167,7 +167,7 @@ pub struct ContainerRecord {
     pub restarts: Option<i32>,
     /// Its runs were removed for the Pod to begin anew, and it has not started since.
     pub is_anew: bool,
-    /// What its last run was ended for: it starts with that at once, whatever its policy says of an end.
+    /// The new thing that its last run was ended for: it starts with that at once, whatever its policy says of an end.
     pub renewal: Option<Renewal>,
 }
 
