@@ -158,9 +158,7 @@ fn validate_status(new: &Value, old: &Value) -> Errors {
         "numberUnavailable",
         "collisionCount",
     ];
-    let mut errors = rollout::status_counts(new, &counts, &[]);
-    errors.extend(rollout::fewer_collisions(new, old));
-    errors
+    rollout::revision_counts(new, old, &counts, &[])
 }
 
 #[cfg(test)]

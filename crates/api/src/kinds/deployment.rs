@@ -125,9 +125,7 @@ fn validate_status(new: &Value, old: &Value) -> Errors {
     ];
     let [ready, available, available_of_ready] = rollout::READY_PARTS;
     let updated = ("updatedReplicas", "replicas", rollout::MORE_THAN_ALL);
-    let mut errors = rollout::status_counts(new, &counts, &[updated, ready, available, available_of_ready]);
-    errors.extend(rollout::fewer_collisions(new, old));
-    errors
+    rollout::revision_counts(new, old, &counts, &[updated, ready, available, available_of_ready])
 }
 
 #[cfg(test)]

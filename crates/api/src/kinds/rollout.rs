@@ -59,8 +59,15 @@ pub(crate) fn replica_counts(object: &Value) -> Errors {
     status_counts(object, &counts, &[labelled, ready, available, available_of_ready])
 }
 
+/// The same of a kind with revisions, which also counts the names that were taken.
+pub(crate) fn revision_counts(new: &Value, old: &Value, counts: &[&str], parts: &[(&str, &str, &str)]) -> Errors {
+    let mut errors = status_counts(new, counts, parts);
+    errors.extend(fewer_collisions(new, old));
+    errors
+}
+
 /// The number of names that were taken only grows, so that no name is tried twice.
-pub(crate) fn fewer_collisions(new: &Value, old: &Value) -> Option<FieldError> {
+fn fewer_collisions(new: &Value, old: &Value) -> Option<FieldError> {
     let count = |object| status_count(object, "collisionCount");
     let now = count(new);
     let path = Path::new("status").child("collisionCount");

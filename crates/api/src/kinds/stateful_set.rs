@@ -214,9 +214,7 @@ fn validate_status(new: &Value, old: &Value) -> Errors {
         of_all("availableReplicas"),
         ("availableReplicas", "readyReplicas", "cannot be greater than status.readyReplicas"),
     ];
-    let mut errors = rollout::status_counts(new, &counts, &parts);
-    errors.extend(rollout::fewer_collisions(new, old));
-    errors
+    rollout::revision_counts(new, old, &counts, &parts)
 }
 
 #[cfg(test)]

@@ -53,6 +53,16 @@ fn is_pod_level(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
+/// Whether the rule of a container that lists exit codes is about one of them.
+pub fn exit_code_fits<N: PartialEq>(operator: &str, mut codes: impl Iterator<Item = N>, exit_code: N) -> bool {
+    let listed = codes.any(|code| code == exit_code);
+    match operator {
+        "In" => listed,
+        "NotIn" => !listed,
+        _ => false,
+    }
+}
+
 /// Whether the spec sets resources for the whole Pod.
 pub fn has_resources(spec: &PodSpec) -> bool {
     let whole = spec.resources.iter().flat_map(|r| r.requests.iter().chain(&r.limits).flatten());

@@ -217,7 +217,8 @@ impl Csi {
     pub fn take_due(&self, pod_uid: &str, volume: &str) -> bool {
         let mut republish = self.republish.lock();
         let Some(due) = republish.get_mut(&(pod_uid.to_owned(), volume.to_owned())) else { return true };
-        let (now, is_due) = (clock::now(), due.is_some_and(|at| at <= clock::now()));
+        let now = clock::now();
+        let is_due = due.is_some_and(|at| at <= now);
         if is_due {
             *due = now.checked_add(REPUBLISH).ok();
         }

@@ -204,11 +204,10 @@ impl Planner<'_> {
         let changes = resize::changes(self.desired, self.running, self.memory);
         let mut restarts = changes.iter().filter(|(_, _, change)| *change == Change::Restart).peekable();
         if restarts.peek().is_some() {
-            self.out.steps.extend(restarts.map(|(container, ran, _)| {
+            for (container, ran, _) in restarts {
                 let message = format!("Container {} resize requires restart", container.name);
-                let why = KillReason { message, grace_seconds: None, renewal: Some(Renewal::Resources) };
-                Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why }
-            }));
+                self.renew(ran, message, Renewal::Resources);
+            }
             return true;
         }
         let pod_lags =
@@ -273,7 +272,7 @@ impl Planner<'_> {
 
     fn condemned(&mut self, ran: &ContainerRun) -> bool {
         let Some(why) = self.memory.run(&ran.id).condemned.clone() else { return false };
-        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
+        self.end_one(ran, why);
         true
     }
 
@@ -283,13 +282,19 @@ impl Planner<'_> {
             return false;
         }
         let message = format!("{sort} {} definition changed{what_follows}", ran.name);
-        let why = KillReason { message, grace_seconds: None, renewal: Some(Renewal::Definition) };
-        self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
+        self.renew(ran, message, Renewal::Definition);
         true
     }
 
+    fn renew(&mut self, ran: &ContainerRun, message: String, renewal: Renewal) {
+        self.end_one(ran, KillReason { message, grace_seconds: None, renewal: Some(renewal) });
+    }
+
     fn kill(&mut self, ran: &ContainerRun, message: &str) {
-        let why = KillReason { message: message.to_owned(), ..KillReason::default() };
+        self.end_one(ran, KillReason { message: message.to_owned(), ..KillReason::default() });
+    }
+
+    fn end_one(&mut self, ran: &ContainerRun, why: KillReason) {
         self.out.steps.push(Step::Kill { id: ran.id.clone(), name: ran.name.clone(), why });
     }
 

@@ -1,7 +1,7 @@
 //! Which containers run again after they ended: by the first rule of their own that fits, their own policy, or the Pod's. Pure.
 //! Upstream counterpart: ContainerShouldRestart in pkg/api/v1/pod, ShouldAllContainersRestart in pkg/kubelet/container.
 
-use api::rules::declared_feature::RESTART_ALL_ACTION;
+use api::rules::{declared_feature::RESTART_ALL_ACTION, pod::exit_code_fits};
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
 
 use crate::pod::{
@@ -13,12 +13,7 @@ use crate::pod::{
 fn rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
     let fits = |rule: &&ContainerRestartRule| {
         let Some(codes) = &rule.exit_codes else { return false };
-        let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
-        match codes.operator.as_str() {
-            "In" => listed,
-            "NotIn" => !listed,
-            _ => false,
-        }
+        exit_code_fits(&codes.operator, codes.values.iter().flatten().copied(), exit_code)
     };
     container.restart_policy_rules.iter().flatten().find(fits)
 }

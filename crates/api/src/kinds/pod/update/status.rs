@@ -9,7 +9,7 @@ use json::Value;
 
 use super::mirror_annotation;
 use crate::kinds::pod::{security, validate};
-use crate::rules::declared_feature::RESTART_ALL_ACTION;
+use crate::rules::{declared_feature::RESTART_ALL_ACTION, pod::exit_code_fits};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names;
 use crate::validation::object_meta::{invalid, invalid_at};
@@ -121,12 +121,8 @@ fn may_begin_anew(pod: &Value) -> bool {
 fn runs_again(container: &Value, exit_code: i64) -> bool {
     let fits = |rule: &&Value| {
         let Some(codes) = rule.get("exitCodes") else { return false };
-        let listed = items(codes, "values").iter().any(|code| code.as_i64() == Some(exit_code));
-        match text(codes, "operator") {
-            "In" => listed,
-            "NotIn" => !listed,
-            _ => false,
-        }
+        let listed = items(codes, "values").iter().filter_map(Value::as_i64);
+        exit_code_fits(text(codes, "operator"), listed, exit_code)
     };
     let rule = items(container, "restartPolicyRules").iter().find(fits);
     let resized = items(container, "resizePolicy").iter().any(|one| text(one, "restartPolicy") == "RestartContainer");
