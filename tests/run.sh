@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # The tests on the real machine: the built binary, containerd, nftables and kubectl. Needs root; leaves the machine as
 # it was, also when a test fails. $SKIFF names the binary, $KUBECTL a kubectl; a newer kubectl is tried besides.
+#
+# Tests in virtual machines touch nothing of this one and mostly wait for one of its processors: they run one after the other beside all
+# others, and what each said is told when it ends.
 set -euo pipefail
 cd "$(dirname "$0")"
 # $TOYS names a driver of devices, which `cargo test` builds among the examples, $WIREGUARD a test of the crate network, and
@@ -12,23 +15,32 @@ fi
 : "${SKIFF:?SKIFF must name the skiff binary}"
 export SKIFF
 
-passed=0
-failed=0
-FAILURES=$(mktemp)
-export FAILURES
-trap 'rm -f "$FAILURES"' EXIT
+notes=$(mktemp -d)
+export FAILURES=$notes/failures
+touch "$FAILURES" "$notes/passed" "$notes/failed"
+machines=
+# A machine that is running ends with the shell that waits for it.
+end() {
+    [ -z "$machines" ] || kill -TERM -- "-$machines" 2>/dev/null || true
+    rm -rf "$notes"
+}
+trap end EXIT
 run() { # run NAME COMMAND...
     local name=$1
     shift
     echo "=== $name"
     local begun=$SECONDS
     if "$@"; then
-        passed=$((passed + 1))
+        echo "$name" >>"$notes/passed"
     else
-        failed=$((failed + 1))
+        echo "$name" >>"$notes/failed"
         echo "--- FAILED: $name" | tee -a "$FAILURES"
     fi
     echo "    $((SECONDS - begun)) s, until $(date +%T)"
+}
+beside() { # as run, but tells all at once when it has ended
+    run "$@" >"$notes/said" 2>&1
+    cat "$notes/said"
 }
 
 old=${KUBECTL:-$(command -v kubectl || true)}
@@ -39,6 +51,20 @@ if [ -z "$kubectl" ]; then
     exit 0
 fi
 export KUBECTL=$kubectl
+in_machines() {
+    set +m
+    beside "another machine" ./machine.sh
+    beside "the end of a machine" ./poweroff.sh
+    beside "servers of volumes" ./servers.sh
+    beside "power cuts" ./power-cut.sh
+    beside "labels of SELinux" ./selinux.sh
+    beside "encrypted ways between nodes" ./wireguard.sh
+}
+# In a process group of its own, so that it can be ended as a whole.
+set -m
+in_machines </dev/null &
+machines=$!
+set +m
 run "bad input" ./bad-input.sh
 run "waypoints in gdb" ./waypoints.sh
 [ -n "$old" ] && run "walk with $("$old" version --client | sed -n 1p)" env KUBECTL="$old" ./walk.sh
@@ -70,16 +96,12 @@ run "several nodes" ./nodes.sh
 run "several nodes with one command" ./up-nodes.sh
 run "a registry, and images that nodes share" ./registry.sh
 run "both families of addresses, and IPv6 alone" ./dual-stack.sh
-run "encrypted ways between nodes" ./wireguard.sh
-run "labels of SELinux" ./selinux.sh
-run "another machine" ./machine.sh
-run "the end of a machine" ./poweroff.sh
-run "power cuts" ./power-cut.sh
-run "servers of volumes" ./servers.sh
 run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
 run "engines of today" ./engines.sh
 run "restarts" ./restarts.sh
+wait "$machines"
+machines=
 cat "$FAILURES"
-echo "$passed passed, $failed failed"
-[ "$failed" = 0 ]
+echo "$(wc -l <"$notes/passed") passed, $(wc -l <"$notes/failed") failed"
+[ ! -s "$notes/failed" ]
