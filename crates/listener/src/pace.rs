@@ -123,6 +123,8 @@ pub struct Answering(Arc<Answer>);
 #[derive(Debug)]
 struct Answer {
     pace: Arc<Pace>,
+    /// The connection ends with this answer.
+    is_last: AtomicBool,
     patient: AtomicBool,
     waiting: Mutex<Waiting>,
     place: Mutex<Option<Place>>,
@@ -152,7 +154,7 @@ impl Answering {
         pace.begun.fetch_add(1, Ordering::Relaxed);
         pace.open.fetch_add(1, Ordering::Relaxed);
         let (waiting, place, kept) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let answer = Answer { pace: pace.clone(), patient: false.into(), waiting, place, kept };
+        let answer = Answer { pace: pace.clone(), is_last: false.into(), patient: false.into(), waiting, place, kept };
         Answering(Arc::new(answer))
     }
 
@@ -166,9 +168,15 @@ impl Answering {
         self.0.kept.lock().push(Kept(guard));
     }
 
-    /// The connection takes no more requests, and ends once those that are open are answered. Its client makes another one.
+    /// From this answer on the connection takes no more requests, and ends once those that are open are answered. Its client makes
+    /// another one. The answer's head goes first: clients that hear of the end while they send a body may miss the answer.
     pub fn end_connection(&self) {
-        self.0.pace.leaving.cancel();
+        self.0.is_last.store(true, Ordering::Relaxed);
+    }
+
+    /// The answer is there.
+    pub(crate) fn begins(&self) {
+        self.0.part();
     }
 
     pub fn connection(&self) -> Connection {
@@ -211,8 +219,18 @@ impl Answer {
     }
 }
 
+impl Answer {
+    fn part(&self) {
+        if self.is_last.load(Ordering::Relaxed) {
+            self.pace.leaving.cancel();
+        }
+    }
+}
+
 impl Drop for Answer {
     fn drop(&mut self) {
+        // A request may be given up before it is answered.
+        self.part();
         self.pace.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -165,6 +165,7 @@ impl Talk {
                 let (answer, keeper) = (handle(request), keeper.clone());
                 async move {
                     let answer = answer.await;
+                    answering.begins();
                     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                         // From here on the connection is all there is of the answer.
                         *keeper.lock() = Some(answering.clone());

@@ -2,9 +2,11 @@
 //!
 //! A request gets its place when its user is known. Administrators, nodes, other users and strangers have places of their own
 //! each, so that none of them can take the others'; within each sort one user gets a part. A place is held until the
-//! answer is read or given up. Nobody waits: whoever finds no place is told to come back (429).
+//! answer is read or given up. Reading requests wait for theirs: a client with a thousand connections that were all told to come back
+//! would do so at once, and what it costs to tell them would be taken from the others. Whatever holds memory while it waits, and
+//! whoever waits for too long, is told to come back (429).
 //!
-//! Upstream counterpart: priority and fairness, which also queues and shares out.
+//! Upstream counterpart: priority and fairness, whose queues (`fairness`) are behind these places.
 
 use std::{
     hash::{Hash, Hasher},
@@ -15,7 +17,7 @@ use std::{
 
 use api::status::StatusError;
 use bytes::Bytes;
-use clock::{Duration, Seldom};
+use clock::{Duration, Instant, Seldom};
 use http::{Extensions, Method, request::Parts};
 use http_body::Body as _;
 use listener::{Answering, Peer, Place, Places};
@@ -26,14 +28,17 @@ use crate::{
         access::{Authenticator, Known, Stranger},
         body::Body,
         request::Info,
+        timing,
     },
-    pages::metrics::Metrics,
+    pages::metrics::{Metrics, load::Phase},
 };
 
 /// A request's body has arrived by then.
 const BODY: Duration = Duration::from_secs(30);
 /// Finding out who asks takes no longer.
 const AUTHENTICATION: Duration = Duration::from_secs(10);
+/// A reading request waits no longer for its place.
+const WAIT: Duration = Duration::from_secs(15);
 /// Requests of whom it is not known yet who asks, in all and from one address.
 const UNKNOWN: (usize, usize) = (1024, 256);
 
@@ -204,10 +209,9 @@ impl Levels {
         }
         let sends = !matches!(parts.method, Method::GET | Method::HEAD) && !body.is_end_stream();
         let body = if sends { Body::from(self.read(asker, body, limit).await?) } else { body };
-        let reading = matches!(info.verb, "get" | "list" | "head");
-        let (places, what) =
-            if reading { (&level.reads, "reading requests") } else { (&level.writes, "writing requests") };
-        answering.hold(self.take(places, asker, what)?);
+        let reads = matches!(info.verb, "get" | "list" | "head");
+        let place = if reads { self.wait(asker).await } else { self.take(&level.writes, asker, "writing requests") };
+        answering.hold(place?);
         Ok(body)
     }
 
@@ -231,6 +235,18 @@ impl Levels {
         let reading = body.read(limit, |more| bytes.grow(more).map_err(|_| self.full(&asker.user.name, WHAT)));
         let late = |_| StatusError::new(408, "Timeout", "Timeout: the request's body did not arrive in time");
         clock::timeout(BODY, reading).await.map_err(late)?
+    }
+
+    /// The place of a request that reads.
+    async fn wait(&self, asker: &Asker) -> Result<Place, StatusError> {
+        let places = &self.of(asker).reads;
+        if let Ok(place) = places.take(asker) {
+            return Ok(place);
+        }
+        let (_waiting, began) = (self.metrics.load.enter(Phase::Waiting, false), Instant::now());
+        let place = clock::timeout(WAIT, places.wait(asker)).await;
+        timing::waited(began.elapsed());
+        place.ok().and_then(Result::ok).ok_or_else(|| self.full(&asker.user.name, "reading requests"))
     }
 
     fn take(&self, places: &Arc<Places>, asker: &Asker, what: &'static str) -> Result<Place, StatusError> {
