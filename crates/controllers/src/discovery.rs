@@ -16,9 +16,17 @@ pub struct Offered {
     pub resource: Resource,
     pub namespaced: bool,
     pub verbs: Vec<String>,
+    /// All versions of the group that have it, the preferred one first.
+    pub versions: Vec<String>,
 }
 
 impl Offered {
+    /// Whether this is the resource of that kind in this version.
+    pub fn is_of(&self, api_version: &str, kind: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.resource.group == group && self.resource.kind == kind && self.versions.iter().any(|one| one == version)
+    }
+
     pub fn can(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|wanted| self.verbs.iter().any(|verb| verb == wanted))
     }
@@ -112,7 +120,9 @@ fn take(group: Group, offered: &mut Vec<Offered>, unknown: &mut Unknown) {
             unknown.0.push(format!("{name}/{}", version.version));
         }
         for found in version.resources {
-            if offered[begin..].iter().any(|known: &Offered| known.resource.plural == found.resource) {
+            let mut before = offered[begin..].iter_mut();
+            if let Some(known) = before.find(|known: &&mut Offered| known.resource.plural == found.resource) {
+                known.versions.push(version.version.clone());
                 continue;
             }
             let resource = Resource {
@@ -121,7 +131,12 @@ fn take(group: Group, offered: &mut Vec<Offered>, unknown: &mut Unknown) {
                 kind: found.response_kind.kind,
                 plural: found.resource,
             };
-            offered.push(Offered { resource, namespaced: found.scope == "Namespaced", verbs: found.verbs });
+            offered.push(Offered {
+                versions: vec![resource.version.clone()],
+                resource,
+                namespaced: found.scope == "Namespaced",
+                verbs: found.verbs,
+            });
         }
     }
 }
@@ -210,6 +225,7 @@ fn collect(list: APIResourceList, offered: &mut Vec<Offered>) {
             },
             namespaced: item.namespaced,
             verbs: item.verbs,
+            versions: vec![version.to_owned()],
         });
     }
 }
@@ -244,6 +260,8 @@ mod tests {
             .map(|o| format!("{} {} {}", o.resource.path("", "", ""), o.resource.kind, o.namespaced))
             .collect();
         assert_eq!(shown, ["/apis/a.io/v2/things Thing true", "/apis/a.io/v1/olds  false"]);
+        assert_eq!(offered[0].versions, ["v2", "v1"]);
+        assert!(offered[0].is_of("a.io/v1", "Thing") && !offered[0].is_of("a.io/v9", "Thing"));
         let why = "unable to retrieve the complete list of server APIs: a.io/v1: stale GroupVersion discovery: a.io/v1";
         assert_eq!((unknown.len(), unknown.to_string().as_str()), (1, why));
     }

@@ -377,6 +377,34 @@ async fn a_group_whose_server_is_gone_keeps_namespaces_and_stops_no_collection()
     cluster.until("the namespace is gone", || async { namespaces.find("d").await.unwrap().is_none() }).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_owner_named_in_a_version_that_is_not_served_is_not_gone() {
+    let cluster = Cluster::start().await;
+    let event = json!({"metadata": {"name": "owner"}, "involvedObject": {"namespace": "d"}});
+    cluster.create::<Event>(event).await;
+    let owner = cluster.api::<Event>().get("owner").await.unwrap().metadata.uid.unwrap();
+    // Nobody watches Events: the server is asked about their like.
+    for (name, version, kind, uid) in [
+        ("wrong", "v9", "Event", &*owner),
+        ("other", "apps/v9", "Deployment", &owner),
+        ("unknown", "v1", "Occasion", &owner),
+        ("right", "events.k8s.io/v1", "Event", &owner),
+        ("lost", "events.k8s.io/v1", "Event", "no-such-uid"),
+    ] {
+        let reference = json!([{"apiVersion": version, "kind": kind, "name": "owner", "uid": uid}]);
+        cluster.create::<ConfigMap>(json!({"metadata": {"name": name, "ownerReferences": reference}})).await;
+    }
+    let left = async || {
+        let all = cluster.list::<ConfigMap>().await;
+        all.into_iter()
+            .filter_map(|map| map.metadata.name)
+            .filter(|name| name != "kube-root-ca.crt")
+            .collect::<Vec<_>>()
+    };
+    cluster.until("what has no owner is gone", || async { !left().await.contains(&"lost".to_owned()) }).await;
+    assert_eq!(left().await, ["other", "right", "unknown", "wrong"]);
+}
+
 /// Everything that a watch says arrives this much later.
 const LAG: Duration = Duration::from_secs(2);
 

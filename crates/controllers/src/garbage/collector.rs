@@ -41,8 +41,30 @@ pub struct Collector {
     /// A list came in, or the set of kinds changed.
     pub changed: Notify,
     pub kinds_changed: Notify,
-    /// Owners that the server said do not exist, by their UID and the namespace of the dependent; UIDs are never used again.
-    absent: Mutex<HashSet<Key>>,
+    /// Owners that the server said do not exist; UIDs are never used again.
+    absent: Mutex<HashSet<Absent>>,
+}
+
+/// An owner that is not there, as a dependent in a namespace names it: the UID with another kind, version or name may be right.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Absent {
+    namespace: String,
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+}
+
+impl Absent {
+    fn of(owner: &OwnerReference, namespace: &str) -> Self {
+        Absent {
+            namespace: namespace.to_owned(),
+            api_version: owner.api_version.clone(),
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        }
+    }
 }
 
 /// Whether more is heard of an owner. One that the server has and no watch told of may go while its watch is away: the list
@@ -151,21 +173,21 @@ impl Collector {
         if let Some(known) = known.filter(|known| known.is_meant_by(owner, namespace)) {
             return Ok((OwnerState::of(&known), told));
         }
-        let absent = Key::new(namespace, &owner.uid);
+        let absent = Absent::of(owner, namespace);
         if self.absent.lock().contains(&absent) {
             return Ok((OwnerState::Gone, Told::Always));
         }
-        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let found = {
             let offered = self.offered.lock();
-            let of_kind = |o: &&Offered| o.resource.group == group && o.resource.kind == owner.kind;
-            offered.iter().find(of_kind).map(|o| (o.resource.clone(), o.namespaced))
+            let named = offered.iter().find(|offered| offered.is_of(&owner.api_version, &owner.kind));
+            named.map(|offered| (offered.resource.clone(), offered.namespaced))
         };
+        // In a version that is not served nothing is found, which says nothing about the owner.
         let Some((mut resource, namespaced)) = found else {
             let text = format!("no resource is known for kind {} in {}", owner.kind, owner.api_version);
             return Err(client::Error::transport(text));
         };
-        resource.version = version.to_owned();
+        resource.version = owner.api_version.rsplit('/').next().unwrap_or_default().to_owned();
         // A cluster-scoped object cannot have an owner in a namespace: such an owner is never found.
         let state = match (namespaced, namespace) {
             (true, "") => return Ok((OwnerState::There, Told::Always)),

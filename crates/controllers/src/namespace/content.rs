@@ -88,7 +88,7 @@ pub mod tests {
         let (kind, plural) = (plural.to_owned(), plural.to_owned());
         let resource = Resource { group: String::new(), version: "v1".into(), kind, plural };
         let verbs = ["list", "delete", "deletecollection"].map(str::to_owned).into();
-        let kind = Offered { resource, namespaced: true, verbs };
+        let kind = Offered { resource, namespaced: true, verbs, versions: vec!["v1".to_owned()] };
         Content { kind, objects: objects.split_whitespace().map(object).collect() }
     }
 }
