@@ -455,6 +455,23 @@ mod tests {
         assert_eq!(value["a/b"]["m~n"], json!([null, 20]));
     }
 
+    /// serde_json reads fractions with many digits to a neighbour of the nearest number unless it is built to be exact: an object
+    /// would change a little each time that it is read and written.
+    #[test]
+    fn fractions_stay_as_they_are() {
+        // Knuth's generator: all sorts of bits.
+        let next =
+            |bits: &u64| Some(bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+        let numbers = std::iter::successors(Some(1), next).map(f64::from_bits).filter(|number| number.is_finite());
+        for number in
+            numbers.take(5000).chain([10_928_588.983_213_553, 3.402_823_466_385_288_6e38, 99.99, f64::MIN_POSITIVE])
+        {
+            let text = json!(number).to_string();
+            assert_eq!(crate::parse(&text).expect("a number"), number, "{text}");
+            assert_eq!(serde_json::from_str::<Value>(&text).expect("a number"), number, "{text}");
+        }
+    }
+
     #[test]
     fn numbers_and_texts_compare_with_their_own() {
         assert_eq!(json!(3), 3);
