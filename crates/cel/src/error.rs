@@ -15,6 +15,7 @@ pub struct Issue {
 pub struct CompileError {
     text: String,
     issues: Vec<Issue>,
+    instantiation: bool,
 }
 
 /// More findings than this are not reported: one slip in a long expression makes many.
@@ -31,12 +32,22 @@ impl CompileError {
             }
             snippet(source, issue, &mut text);
         }
-        CompileError { text, issues }
+        CompileError { text, issues, instantiation: false }
     }
 
     /// A finding that has no place, such as a result of the wrong type.
     pub(crate) fn whole(message: String) -> Self {
-        CompileError { text: message.clone(), issues: vec![Issue { at: 0, message }] }
+        CompileError { text: message.clone(), issues: vec![Issue { at: 0, message }], instantiation: false }
+    }
+
+    /// A finding in an expression that is right as such, and still makes no program.
+    pub(crate) fn of_program(message: String) -> Self {
+        CompileError { instantiation: true, ..CompileError::whole(message) }
+    }
+
+    /// Whether the expression is right as such: it was its program that could not be made.
+    pub fn is_instantiation(&self) -> bool {
+        self.instantiation
     }
 
     pub fn issues(&self) -> &[Issue] {

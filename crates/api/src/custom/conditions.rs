@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use json::{Value, json};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionNames;
 
+use super::conversion::has_sound_bundle;
 use super::head::Head;
 
 /// The annotation by which a group of the community's may be defined.
@@ -62,13 +63,21 @@ pub fn plan(head: &Head, in_use: &InUse, tracks: bool) -> Option<Step> {
     }
     let accepted = step.conditions.first().map_or_else(|| head.has("NamesAccepted"), |c| c.holds);
     if accepted && !head.has("Established") && head.metadata.deletion_timestamp.is_none() {
-        let message = "the initial names have been accepted";
-        step.conditions.push(condition("Established", true, "InitialNamesAccepted", message));
+        step.conditions.push(establishment(head));
     }
     step.conditions.extend(approval(head));
     step.conditions.retain(|wanted| !is_told(head, wanted));
     let seen = observed.is_none() || head.status.observed_generation == observed;
     (step.accepted != present || !step.conditions.is_empty() || !seen).then_some(step)
+}
+
+/// The condition of a definition that has its names.
+fn establishment(head: &Head) -> Condition {
+    if has_sound_bundle(head) {
+        condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted")
+    } else {
+        condition("Established", false, "InvalidCABundle", "The conversion webhook CABundle is invalid")
+    }
 }
 
 fn condition(kind: &'static str, holds: bool, reason: &'static str, message: &str) -> Condition {
@@ -283,6 +292,26 @@ mod tests {
             json!({"plural": "cats", "kind": "Cat", "listKind": "DogList"}),
             &format!("dogs Dog; NamesAccepted=false ListKindConflict: \"DogList\" is already in use; {not}"),
         );
+    }
+
+    #[test]
+    fn what_cannot_be_converted_is_not_established() {
+        let mut head = head(json!({"plural": "dogs", "kind": "Dog"}), json!({}));
+        let conversion = |bundle: &str| {
+            let client = json!({"url": "https://a.io", "caBundle": bundle});
+            json!({"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}})
+        };
+        head.spec.conversion = json::from_value(conversion("Z2FyYmFnZQ==")).expect("a conversion");
+        let step = plan(&head, &InUse::default(), false).expect("a new definition has a step");
+        assert_eq!(step.conditions[1], establishment(&head));
+        assert_eq!((step.conditions[1].holds, step.conditions[1].reason), (false, "InvalidCABundle"));
+        let mut object = json!({});
+        write(&mut object, &step, "2024-01-01T00:00:00Z");
+        head.status = json::from_value(object["status"].clone()).expect("a status");
+        assert_eq!(plan(&head, &InUse::default(), false), None, "all is said");
+        head.spec.conversion = json::from_value(conversion("")).expect("a conversion");
+        let step = plan(&head, &InUse::default(), false).expect("the bundle is gone");
+        assert_eq!((step.conditions[0].holds, step.conditions[0].reason), (true, "InitialNamesAccepted"));
     }
 
     #[test]

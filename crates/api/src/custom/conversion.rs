@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use json::{Map, Value, json};
 
 use super::defaults::prune;
@@ -15,6 +17,7 @@ use super::version::Version;
 use crate::codec::go;
 use crate::kind::webhook::{Client, Webhook};
 use crate::meta;
+use crate::rules::certificate_request::pem_blocks;
 use crate::schema::Type;
 use crate::validation::field::{Errors, Path};
 use crate::validation::object_meta;
@@ -22,6 +25,35 @@ use crate::validation::object_meta;
 /// The versions of ConversionReview.
 pub(crate) const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 const GROUP: &str = "apiextensions.k8s.io";
+
+/// Why no authority can be read from a bundle; an empty one is none. The words around the reason are client-go's.
+pub(crate) fn bundle_error(bundle: &[u8]) -> Option<String> {
+    if bundle.is_empty() {
+        return None;
+    }
+    let (text, mut why) = (String::from_utf8_lossy(bundle), "unable to parse bytes as PEM block".to_owned());
+    for (label, body) in pem_blocks(&text).filter_map(Result::ok) {
+        // A block with headers is no certificate.
+        if label != "CERTIFICATE" || body.contains(':') {
+            "no valid certificate authority data seen".clone_into(&mut why);
+            continue;
+        }
+        let body: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+        let der = STANDARD.decode(body).unwrap_or_default();
+        match x509_parser::parse_x509_certificate(&der) {
+            Ok(_) => return None,
+            Err(broken) => why = format!("failed to parse certificate: {broken}"),
+        }
+    }
+    Some(format!("unable to load root certificates: {why}"))
+}
+
+/// Whether the authorities of a definition's webhook can be read, or there are none to be read.
+pub(super) fn has_sound_bundle(head: &Head) -> bool {
+    let webhook = head.spec.conversion.as_ref().and_then(|conversion| conversion.webhook.as_ref());
+    let Some(client) = webhook.and_then(|webhook| webhook.client_config.as_ref()) else { return true };
+    STANDARD.decode(&client.ca_bundle).is_ok_and(|bundle| bundle_error(&bundle).is_none())
+}
 
 /// The webhook that converts the objects of a definition.
 pub struct Conversion {
@@ -248,7 +280,7 @@ fn annotations(annotations: &BTreeMap<String, String>) -> Errors {
     object_meta::annotations(Some(annotations), &Path::new("metadata").child("annotation"))
 }
 
-fn aggregate(errors: &Errors) -> String {
+pub(crate) fn aggregate(errors: &Errors) -> String {
     match errors.as_slice() {
         [one] => one.to_string(),
         many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),

@@ -6,7 +6,8 @@ use json::{Map, Value};
 use super::structural::{Additional, Structural};
 use crate::codec::bounds::{OBJECT_BYTES_MAX, json_bytes};
 
-const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
+/// The fields that every whole object has.
+pub(crate) const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 /// Takes out nulls that the schema does not allow, where no default will replace them.
 pub fn drop_nulls(value: &mut Value, schema: &Structural) {

@@ -12,18 +12,18 @@ use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{NameRule, dns1035_label};
 use crate::validation::object_meta::{self, Finalizers};
 
-/// The errors of the objects within a value.
-pub fn check(value: &Value, schema: &Structural, path: &Path) -> Errors {
+/// The errors of the objects within a value, and of the value if it is such an object as a `whole`.
+pub fn check(value: &Value, schema: &Structural, whole: bool, path: &Path) -> Errors {
     let mut errors = Errors::new();
-    walk(value, schema, path, &mut errors);
+    walk(value, schema, whole, path, &mut errors);
     errors
 }
 
-fn walk(value: &Value, schema: &Structural, path: &Path, errors: &mut Errors) {
-    if let (true, Value::Object(map)) = (schema.embedded, value) {
+fn walk(value: &Value, schema: &Structural, whole: bool, path: &Path, errors: &mut Errors) {
+    if let (true, Value::Object(map)) = (whole || schema.embedded, value) {
         object(map, path, errors);
     }
-    schema.below(value, path, &mut |value, of, path| walk(value, of, path, errors));
+    schema.below(value, path, &mut |value, of, path| walk(value, of, false, path, errors));
 }
 
 fn object(map: &Map, path: &Path, errors: &mut Errors) {
@@ -58,8 +58,7 @@ fn object(map: &Map, path: &Path, errors: &mut Errors) {
             let scope = if metadata.namespace.is_some() { Scope::Namespaced } else { Scope::Cluster };
             let found = object_meta::validate(&metadata, scope, NameRule::PathSegment, Finalizers::Any);
             // The general check speaks of the metadata of the request's own object.
-            errors
-                .extend(found.into_iter().map(|e| FieldError { path: Path::new(&format!("{path}.{}", e.path)), ..e }));
+            errors.extend(found.into_iter().map(|e| FieldError { path: path.child(&e.path.to_string()), ..e }));
         }
     }
 }

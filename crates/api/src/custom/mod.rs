@@ -21,9 +21,10 @@ mod structural;
 mod values;
 mod version;
 
-pub(crate) use conversion::REVIEWS;
-pub(crate) use defaults::prune;
+pub(crate) use conversion::{REVIEWS, aggregate, bundle_error};
+pub(crate) use defaults::{META, prune};
 pub use define::{definitions, stored_definition};
+pub(crate) use embedded::check as check_embedded;
 pub(crate) use field_path::resolve as resolve_field;
 pub(crate) use formats::is_known as is_known_format;
 pub use head::Head;

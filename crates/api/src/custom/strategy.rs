@@ -67,7 +67,7 @@ impl Custom {
             _ => check_value(new, old, schema, ""),
         });
         errors.extend(self.replicas(new, target));
-        errors.extend(embedded::check(new, schema, &Path::default()));
+        errors.extend(embedded::check(new, schema, false, &Path::default()));
         if old.is_none_or(|old| check_lists(old, schema, &Path::default()).is_empty()) {
             errors.extend(check_lists(new, schema, &Path::default()));
         }
@@ -262,10 +262,28 @@ fn shown(kind: &str, value: &Value, now: Timestamp) -> Value {
         #[expect(clippy::cast_possible_truncation)]
         ("integer", Value::Number(n)) => n.as_i64().or_else(|| n.as_f64().map(|n| n as i64)).into(),
         ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
+        ("date", Value::String(text)) if text.is_empty() => cell::since(None, now).into(),
         ("date", Value::String(text)) => match text.parse::<Timestamp>() {
             Ok(then) => cell::since(Some(then), now).into(),
             Err(_) => "<invalid>".into(),
         },
         _ => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use json::json;
+
+    use super::*;
+
+    #[test]
+    fn dates_are_shown_as_ages() {
+        let now: Timestamp = "2024-01-01T00:00:30Z".parse().expect("a time");
+        let check = |value: Value, expected: Value| assert_eq!(shown("date", &value, now), expected, "{value}");
+        check(json!("2024-01-01T00:00:00Z"), json!("30s"));
+        check(json!(""), json!("<unknown>"));
+        check(json!("soon"), json!("<invalid>"));
+        check(json!(1), Value::Null);
     }
 }

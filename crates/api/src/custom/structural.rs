@@ -186,7 +186,7 @@ impl Structural {
         !formatted
             && !self.is_associative()
             && (&*self.ty != "number" || self.int_or_string)
-            && self.properties.iter().all(|(name, of)| named(name) && of.plain)
+            && self.properties.iter().all(|(name, of)| named(name) && of.plain && !of.nullable)
             && self
                 .items
                 .as_deref()

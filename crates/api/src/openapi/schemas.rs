@@ -35,6 +35,8 @@ pub(super) struct Schemas {
     custom: Map,
     /// Group, version and kind of the schemas that are whole objects.
     kinds: BTreeMap<String, Vec<Value>>,
+    /// The fields by which objects of custom kinds are selected, for the schemas of these and of their lists.
+    selectable: BTreeMap<String, Value>,
     /// The schemas that are lists of objects.
     lists: BTreeMap<String, Listed>,
     done: Map,
@@ -45,18 +47,22 @@ impl Schemas {
     pub fn new(dialect: Dialect, definitions: &[&Arc<Definition>], features: Features) -> Self {
         let mut custom = Map::new();
         let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        let mut lists = BTreeMap::new();
+        let (mut selectable, mut lists) = (BTreeMap::new(), BTreeMap::new());
         for definition in definitions {
             custom.extend(definition.open_api.iter().map(|own| (definition.schema.clone(), (own.read)())));
             let Definition { group, version, kind, list_kind, schema, .. } = &***definition;
             kinds.entry(schema.clone()).or_default().push(gvk(group, version, kind));
             kinds.entry(format!("{schema}List")).or_default().push(gvk(group, version, list_kind));
+            if let Some(fields) = selectable_fields(definition) {
+                selectable.insert(format!("{schema}List"), fields.clone());
+                selectable.insert(schema.clone(), fields);
+            }
             let listed =
                 Listed { list: list_kind.to_string(), item: kind.to_string(), plural: definition.plural.to_string() };
             lists.insert(format!("{schema}List"), listed);
         }
         let texts = Texts::new(features.enabled(Feature::OpenAPIEnums));
-        Schemas { dialect, texts, custom, kinds, lists, done: Map::new(), wanted: Vec::new() }
+        Schemas { dialect, texts, custom, kinds, selectable, lists, done: Map::new(), wanted: Vec::new() }
     }
 
     /// A reference to a schema, which becomes part of the document.
@@ -85,6 +91,9 @@ impl Schemas {
             }
             if let (Some(kinds), Some(map)) = (self.kinds.get(&name), schema.as_object_mut()) {
                 map.insert("x-kubernetes-group-version-kind", Value::Array(kinds.clone()));
+            }
+            if let (Some(fields), Some(map)) = (self.selectable.get(&name), schema.as_object_mut()) {
+                map.insert("x-kubernetes-selectable-fields", fields.clone());
             }
             self.done.insert(name, schema);
         }
@@ -347,6 +356,13 @@ impl Schemas {
     }
 }
 
+/// The fields that a custom kind names itself. Those of built-in kinds are not published.
+fn selectable_fields(definition: &Definition) -> Option<Value> {
+    let named = definition.open_api.is_some() && !definition.selectable.is_empty();
+    let fields = definition.selectable.iter().map(|field| json!({ "fieldPath": field.label }));
+    named.then(|| fields.collect())
+}
+
 /// The default that is published for a field.
 fn default_of(field: &Field) -> Option<Value> {
     let said = field.published.trim_start_matches('r').strip_prefix('d')?;
@@ -402,4 +418,34 @@ fn simplify(schema: &mut Value) {
 
 pub(super) fn gvk(group: &str, version: &str, kind: &str) -> Value {
     json!({ "group": group, "version": version, "kind": kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::custom::{Head, Stored, definitions};
+
+    #[test]
+    fn selectable_fields_are_published() {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "color": {"type": "string"}, "size": {"type": "integer"}}}}});
+        let crd = json!({"metadata": {"name": "dogs.a.io", "uid": "u"}, "spec": {"group": "a.io", "scope": "Namespaced",
+            "names": {"plural": "dogs", "kind": "Dog", "listKind": "DogList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "selectableFields": [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]}]},
+            "status": {"acceptedNames": {"plural": "dogs", "kind": "Dog", "listKind": "DogList"}}});
+        let bytes = crd.to_string().into_bytes();
+        let head = Head::read(&bytes).expect("a definition");
+        let stored: Stored = Arc::new(bytes);
+        let own = definitions(&head, &stored, 0);
+        for dialect in [Dialect::V2, Dialect::V3] {
+            let mut schemas = Schemas::new(dialect, &own.iter().collect::<Vec<_>>(), Features::default());
+            schemas.reference("io.a.v1.DogList");
+            let done = schemas.finish();
+            for name in ["io.a.v1.Dog", "io.a.v1.DogList"] {
+                let fields = &done[name]["x-kubernetes-selectable-fields"];
+                assert_eq!(*fields, json!([{"fieldPath": "spec.color"}, {"fieldPath": "spec.size"}]), "{name}");
+            }
+        }
+    }
 }

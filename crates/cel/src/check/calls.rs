@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{Checked, Checker, Resolved};
 use crate::budget::Budget;
+use crate::error::Issue;
 use crate::function::Call;
 use crate::go_pattern::compile_pattern;
 use crate::node::{CallNode, Node};
@@ -73,12 +74,15 @@ impl Checker<'_> {
     }
 
     fn function(&mut self, at: usize, name: &str, target: Option<&Expr>, given: &[Expr]) -> Checked {
-        let (mut nodes, mut types) = (Vec::new(), Vec::new());
+        let (mut nodes, mut types, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        self.formats += usize::from(name == "format");
         for argument in target.into_iter().chain(given) {
             let (node, kind) = self.check(argument);
             nodes.push(node);
             types.push(kind);
+            places.push(argument.at);
         }
+        self.formats -= usize::from(name == "format");
         let declarations = self.declarations;
         let member = target.is_some();
         if let Some(found) = self.special(name, &nodes, &types) {
@@ -111,10 +115,10 @@ impl Checker<'_> {
         }
         let Some(result) = result else { return self.no_overload(at, name, &types, member) };
         let result = if name == "type" { Type::Type(std::sync::Arc::new(types.remove(0))) } else { result };
-        let pattern = self.constant_pattern(at, name, &nodes);
+        let pattern = self.constant_pattern(&places, name, &nodes);
         self.resolved = Some(Resolved { forms: overloads.clone(), member });
         let call = CallNode { overloads, arguments: nodes, pattern };
-        (self.folded(at, name, call), result)
+        (self.folded(at, &places, name, call), result)
     }
 
     /// The calls that upstream's planner evaluates in ways of its own.
@@ -155,22 +159,26 @@ impl Checker<'_> {
     }
 
     /// A constant pattern is compiled once, and complained about now.
-    fn constant_pattern(&mut self, at: usize, name: &str, nodes: &[Node]) -> Option<regex::Regex> {
+    fn constant_pattern(&mut self, places: &[usize], name: &str, nodes: &[Node]) -> Option<regex::Regex> {
         if !matches!(name, "matches" | "find" | "findAll") {
             return None;
         }
         let text = nodes.get(1)?.constant()?.as_str()?;
         match compile_pattern(text) {
             Ok(pattern) => Some(pattern),
-            Err(_) => {
-                self.complain(at, "invalid matches argument".to_owned());
+            Err(_) if name == "matches" => {
+                self.late.push(Issue { at: places[1], message: "invalid matches argument".to_owned() });
+                None
+            }
+            Err(why) => {
+                self.no_program.get_or_insert(why);
                 None
             }
         }
     }
 
     /// The conversion of a constant is a constant.
-    fn folded(&mut self, at: usize, name: &str, call: CallNode) -> Node {
+    fn folded(&mut self, at: usize, places: &[usize], name: &str, call: CallNode) -> Node {
         let constant = call.arguments.first().and_then(|a| a.constant().cloned());
         let (true, 1, Some(argument)) = (CONVERSIONS.contains(&name), call.arguments.len(), constant) else {
             return Node::Call(Box::new(call));
@@ -183,7 +191,8 @@ impl Checker<'_> {
         match (overloads[*form].run)(&mut running, &[argument]) {
             Ok(value) => Node::Constant(value),
             Err(_) if matches!(name, "duration" | "timestamp") => {
-                self.complain(at, format!("invalid {name} argument")).0
+                self.late.push(Issue { at: places[0], message: format!("invalid {name} argument") });
+                Node::Constant(Value::Null)
             }
             Err(error) => self.complain(at, error.to_string()).0,
         }

@@ -7,6 +7,7 @@ mod fold;
 mod inference;
 mod objects;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::error::{CompileError, Issue};
 use crate::function::Functions;
 use crate::node::{Index, Node, Select};
 use crate::syntax::ast::{Access, Expr, Kind};
-use crate::syntax::unescaped;
+use crate::syntax::{escaped, unescaped};
 use crate::typing::Type;
 use crate::value::Value;
 pub(crate) use facts::{Facts, Resolved};
@@ -61,23 +62,56 @@ struct Checker<'d> {
     issues: Vec<Issue>,
     /// The forms of the call that was checked last.
     resolved: Option<Resolved>,
+    /// The calls of `format` around: what is formatted together may be of different types.
+    formats: usize,
+    /// Literals whose elements must be of one type.
+    literals: Vec<Literal>,
+    /// Complaints that are made only of an expression whose types are right.
+    late: Vec<Issue>,
+    /// Why no program can be made of the expression, right as it is.
+    no_program: Option<String>,
     /// Kept for whoever asks.
     facts: Option<Facts>,
 }
 
 type Checked = (Node, Type);
 
+/// The places and types of what must be of one type. Upstream complains about one item of a list, and about all of a map.
+struct Literal {
+    items: Vec<(usize, Type)>,
+    complaints_max: usize,
+}
+
 impl<'d> Checker<'d> {
     fn new(declarations: &'d Declarations, facts: Option<Facts>) -> Self {
-        let (scope, issues) = (Vec::new(), Vec::new());
-        Checker { declarations, inference: Inference::default(), scope, issues, resolved: None, facts }
+        let (scope, issues, literals, late) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let inference = Inference::default();
+        Checker {
+            declarations,
+            inference,
+            scope,
+            issues,
+            resolved: None,
+            formats: 0,
+            literals,
+            late,
+            no_program: None,
+            facts,
+        }
     }
 
     fn whole(mut self, source: &str, expr: &Expr) -> Result<(Node, Type, Facts), CompileError> {
         let (node, kind) = self.check(expr);
         let kind = self.inference.finished(&kind);
+        if self.issues.is_empty() {
+            self.compare_literals();
+            self.issues.append(&mut self.late);
+        }
         if !self.issues.is_empty() {
             return Err(CompileError::new(source, self.issues));
+        }
+        if let Some(why) = self.no_program {
+            return Err(CompileError::of_program(why));
         }
         let mut facts = self.facts.take().unwrap_or_default();
         facts.finish(|kind| self.inference.finished(kind));
@@ -158,6 +192,7 @@ impl Checker<'_> {
             Type::Optional(inner) => (self.inference.known(inner), true),
             other => (other.clone(), false),
         };
+        let field = &*self.spelling(&inner, field);
         let Some(found) = self.field_type(expr.at, &inner, field) else { return (node, Type::Error) };
         let result = match access {
             Access::Presence => Type::Bool,
@@ -171,6 +206,19 @@ impl Checker<'_> {
         let spelled = self.declarations.spelled && !matches!(inner, Type::Object(_));
         let field = if spelled { unescaped(field) } else { None }.unwrap_or_else(|| field.to_owned()).into();
         (Node::Select(Box::new(Select { operand: node, field, access })), result)
+    }
+
+    /// The name under which an object has a field. Words that are reserved though the grammar has no use for them, such
+    /// as `namespace`, select fields as they are, which are declared by their spelling.
+    fn spelling<'f>(&self, kind: &Type, field: &'f str) -> Cow<'f, str> {
+        match kind {
+            Type::Object(name) if self.declarations.field_of(name, field).is_none() => {
+                let spelled = escaped(field).filter(|spelled| *spelled == format!("__{field}__"));
+                let declared = spelled.filter(|spelled| self.declarations.field_of(name, spelled).is_some());
+                declared.map_or(Cow::Borrowed(field), Cow::Owned)
+            }
+            _ => Cow::Borrowed(field),
+        }
     }
 
     fn in_scope(&self, name: &str) -> bool {
@@ -234,23 +282,42 @@ impl Checker<'_> {
         }
     }
 
-    /// The type that elements share; elements of different types are refused, as Kubernetes configures cel-go.
-    fn join(&mut self, at: usize, before: Option<Type>, next: Type) -> Type {
-        let Some(before) = before else { return next };
-        if self.inference.assignable(&before, &next) {
-            return self.inference.more_general(before, next);
+    /// The type that elements share: `dyn` where they have none in common.
+    fn join(&mut self, before: Option<Type>, next: Type) -> Type {
+        match before {
+            None => next,
+            Some(before) if self.inference.assignable(&before, &next) => self.inference.more_general(before, next),
+            Some(_) => Type::Dyn,
         }
-        self.mismatch(at, &before, &next);
-        before
+    }
+
+    /// Remembers a literal whose elements must be of one type.
+    fn remember(&mut self, items: Vec<(usize, Type)>, complaints_max: usize) {
+        if self.formats == 0 {
+            self.literals.push(Literal { items, complaints_max });
+        }
+    }
+
+    /// Refuses elements of different types, as Kubernetes configures cel-go. What a type is in the end decides.
+    fn compare_literals(&mut self) {
+        for Literal { items, complaints_max } in std::mem::take(&mut self.literals) {
+            let Some((_, first)) = items.first() else { continue };
+            let first = self.inference.finished(first);
+            let others = items.iter().filter(|(_, kind)| self.inference.finished(kind) != first);
+            let wrong: Vec<&(usize, Type)> = others.take(complaints_max).collect();
+            wrong.into_iter().for_each(|(at, kind)| self.mismatch(*at, &first, kind));
+        }
     }
 
     fn list(&mut self, items: &[(Expr, bool)]) -> Checked {
-        let (mut nodes, mut kind) = (Vec::new(), None);
+        let (mut nodes, mut kinds, mut kind) = (Vec::new(), Vec::new(), None);
         for (item, optional) in items {
             let (node, found) = self.element(item, *optional);
-            kind = Some(self.join(item.at, kind, found));
+            kinds.push((item.at, found.clone()));
+            kind = Some(self.join(kind, found));
             nodes.push((node, *optional));
         }
+        self.remember(kinds, 1);
         let kind = kind.unwrap_or_else(|| self.inference.fresh());
         // Constants make a constant, which costs nothing to evaluate.
         let constants: Option<Vec<Value<'static>>> =
@@ -261,13 +328,18 @@ impl Checker<'_> {
 
     fn map(&mut self, entries: &[(Expr, Expr, bool)]) -> Checked {
         let (mut nodes, mut keys, mut values) = (Vec::new(), None, None);
+        let (mut key_types, mut value_types) = (Vec::new(), Vec::new());
         for (key, value, optional) in entries {
             let (key_node, key_type) = self.check(key);
-            keys = Some(self.join(key.at, keys, key_type));
+            key_types.push((key.at, key_type.clone()));
+            keys = Some(self.join(keys, key_type));
             let (value_node, value_type) = self.element(value, *optional);
-            values = Some(self.join(value.at, values, value_type));
+            value_types.push((value.at, value_type.clone()));
+            values = Some(self.join(values, value_type));
             nodes.push((key_node, value_node, *optional));
         }
+        self.remember(key_types, usize::MAX);
+        self.remember(value_types, usize::MAX);
         let keys = keys.unwrap_or_else(|| self.inference.fresh());
         let values = values.unwrap_or_else(|| self.inference.fresh());
         let mut constant = Some(crate::value::Map::empty());

@@ -1,13 +1,11 @@
 //! `+ - * / %`, the signs, and what joins texts and lists. Numbers never wrap around.
 
-use jiff::Timestamp;
-
 use super::cost;
 use super::time::{instant, nanos};
 use crate::cost_rule::rules as estimate;
 use crate::error::EvaluationError;
 use crate::function::{Call, Library, function};
-use crate::value::{List, Text, Value, equal};
+use crate::value::{List, Moment, Text, Value, equal};
 
 pub(super) const LIBRARY: Library = Library {
     functions: &[
@@ -203,8 +201,9 @@ fn shorter<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-fn moved<'a>(at: Timestamp, by: i128) -> Outcome<'a> {
-    instant(nanos(at) + by).map(Value::Timestamp).ok_or_else(|| failed("timestamp overflow"))
+fn moved<'a>(from: Moment, by: i128) -> Outcome<'a> {
+    let at = instant(nanos(from) + by).ok_or_else(|| failed("timestamp overflow"))?;
+    Ok(Value::Timestamp(from.moved_to(at)))
 }
 
 fn later<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {

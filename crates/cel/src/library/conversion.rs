@@ -159,7 +159,7 @@ fn to_timestamp<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
     match &given[0] {
         Value::Int(seconds) => {
             let at = instant(i128::from(*seconds) * i128::from(time::SECOND));
-            at.map(Value::Timestamp).ok_or_else(|| out_of_range("timestamp"))
+            at.map(|at| Value::Timestamp(at.into())).ok_or_else(|| out_of_range("timestamp"))
         }
         Value::String(text) => time::parse_timestamp(text).map(Value::Timestamp),
         _ => Err(wrong()),

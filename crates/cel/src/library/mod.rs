@@ -12,7 +12,7 @@ pub mod semantic_version;
 mod sets;
 mod strings;
 mod text;
-mod time;
+pub mod time;
 mod url;
 
 use crate::function::Library;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::time::is_zero;
 use crate::error::EvaluationError;
 use crate::function::{Call, Library, function};
 use crate::typing::Type;
@@ -40,6 +41,7 @@ fn of_non_zero<'a>(_: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {
         | Value::Uint(0)
         | Value::Duration(0)
         | Value::Optional(None) => true,
+        Value::Timestamp(at) => is_zero(*at),
         Value::Double(d) => *d == 0.0,
         Value::String(text) => text.is_empty(),
         Value::Bytes(bytes) => bytes.is_empty(),

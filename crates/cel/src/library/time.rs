@@ -5,7 +5,7 @@ use jiff::tz::{Offset, TimeZone};
 
 use crate::error::EvaluationError;
 use crate::function::{Call, Library, function};
-use crate::value::Value;
+use crate::value::{Moment, Value};
 
 type Outcome<'a> = Result<Value<'a>, EvaluationError>;
 
@@ -45,8 +45,13 @@ pub(super) const LIBRARY: Library = Library {
     types: &[],
 };
 
-pub(super) fn nanos(at: Timestamp) -> i128 {
-    at.as_nanosecond()
+pub(super) fn nanos(moment: Moment) -> i128 {
+    moment.at.as_nanosecond()
+}
+
+/// Go's time that nobody has set.
+pub(super) fn is_zero(moment: Moment) -> bool {
+    nanos(moment) == EARLIEST
 }
 
 /// The point in time, if it is one of the years that timestamps have.
@@ -59,9 +64,15 @@ pub(super) fn instant(nanos: i128) -> Option<Timestamp> {
 
 /// Reads RFC 3339 as Go does: an hour may have one digit, a fraction may begin with `,` and is cut to nanoseconds.
 /// Upstream counterpart: time.Parse.
-pub(super) fn parse_timestamp(text: &str) -> Result<Timestamp, EvaluationError> {
-    let at = written(text).ok_or_else(|| unreadable("google.protobuf.Timestamp"))?;
-    instant(at).ok_or_else(|| EvaluationError::new("timestamp overflow"))
+pub(super) fn parse_timestamp(text: &str) -> Result<Moment, EvaluationError> {
+    let (at, offset) = written(text).ok_or_else(|| unreadable("google.protobuf.Timestamp"))?;
+    let at = instant(at).ok_or_else(|| EvaluationError::new("timestamp overflow"))?;
+    Ok(Moment::with_offset(at, offset).unwrap_or_else(|| at.into()))
+}
+
+/// The point in time that a text means; `None` where it is none.
+pub fn timestamp(text: &str) -> Option<Moment> {
+    parse_timestamp(text).ok()
 }
 
 /// A text that does not mean a value of the type.
@@ -69,8 +80,8 @@ pub(super) fn unreadable(kind: &str) -> EvaluationError {
     EvaluationError::new(format!("type conversion error from 'string' to '{kind}'"))
 }
 
-/// The nanoseconds since 1970 that a text means. Its year has four digits.
-fn written(text: &str) -> Option<i128> {
+/// The nanoseconds since 1970 that a text means, and the seconds of its offset. Its year has four digits.
+fn written(text: &str) -> Option<(i128, i32)> {
     let mut rest = text;
     let year = digits(&mut rest, 4)?;
     let month = digits(after(&mut rest, "-")?, 2)?;
@@ -88,7 +99,7 @@ fn written(text: &str) -> Option<i128> {
     let date = jiff::civil::Date::new(i16::try_from(year).ok()?, month, day).ok()?;
     let local = date.to_datetime(jiff::civil::Time::new(hour, minute, second, nanos).ok()?);
     let since = local.duration_since(jiff::civil::date(1970, 1, 1).to_datetime(jiff::civil::Time::midnight()));
-    Some(since.as_nanos() - i128::from(offset) * i128::from(SECOND))
+    Some((since.as_nanos() - i128::from(offset) * i128::from(SECOND), i32::try_from(offset).ok()?))
 }
 
 fn after<'r, 't>(rest: &'r mut &'t str, mark: &str) -> Option<&'r mut &'t str> {
@@ -211,7 +222,7 @@ fn part<'a>(call: &mut Call<'_>, given: &[Value<'_>], of: impl Fn(&jiff::Zoned) 
     if !name.is_empty() {
         call.budget.work(1_000)?;
     }
-    Ok(Value::Int(of(&at.to_zoned(zone(name)?))))
+    Ok(Value::Int(of(&at.at.to_zoned(zone(name)?))))
 }
 
 fn full_year<'a>(call: &mut Call<'_>, given: &[Value<'a>]) -> Outcome<'a> {

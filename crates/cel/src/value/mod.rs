@@ -5,6 +5,7 @@ mod aggregate;
 mod associative;
 mod equality;
 mod made;
+mod moment;
 mod text;
 
 use std::any::Any;
@@ -17,6 +18,7 @@ use aggregate::Associative;
 pub use aggregate::{Key, List, Lookup, Map};
 pub use equality::{compare, equal};
 pub use made::Made;
+pub use moment::Moment;
 pub use text::Text;
 pub(crate) use text::quoted;
 
@@ -44,7 +46,7 @@ pub enum Value<'a> {
     Double(f64),
     String(Text<'a>),
     Bytes(Arc<[u8]>),
-    Timestamp(jiff::Timestamp),
+    Timestamp(Moment),
     /// Nanoseconds.
     Duration(i64),
     List(List<'a>),
@@ -159,7 +161,7 @@ impl<'a> Value<'a> {
         size as u64
     }
 
-    /// Whether a value may stand where a signature has this type. Types of elements are not looked at.
+    /// Whether a value may stand where a signature has this type. The first element speaks for all of a list.
     pub(crate) fn fits(&self, wanted: &Type) -> bool {
         match (wanted, self) {
             (Type::Dyn | Type::Error | Type::Parameter(_) | Type::Variable(_), _)
@@ -172,10 +174,10 @@ impl<'a> Value<'a> {
             | (Type::Bytes, Value::Bytes(_))
             | (Type::Timestamp, Value::Timestamp(_))
             | (Type::Duration, Value::Duration(_))
-            | (Type::List(_), Value::List(_))
             | (Type::Map(_) | Type::Object(_), Value::Map(_))
             | (Type::Optional(_), Value::Optional(_))
             | (Type::Type(_), Value::Type(_)) => true,
+            (Type::List(item), Value::List(list)) => list.get(0).is_none_or(|first| first.fits(item)),
             (Type::Opaque(name), Value::Opaque(value)) => *name == value.type_name(),
             (Type::Object(name), Value::Object(made)) => *name == made.name,
             _ => false,

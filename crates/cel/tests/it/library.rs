@@ -51,6 +51,8 @@ fn lists() {
     check("[1, 2, 3].sum()", "6");
     check("[1.5, 2.5].sum()", "4.0");
     check("[duration('1m'), duration('1s')].sum() == duration('61s')", "true");
+    check("dyn([1.0, 2.0]).sum() == 3.0 && dyn([1, 2]).sum() == 3 && dyn([]).sum() == 0", "true");
+    check("dyn(['a']).sum()", "error: no such overload");
     check("['a', 'c', 'b'].max()", "\"c\"");
     check("[3, 1, 2].min()", "1");
     check("[1].filter(i, i > 1).max()", "error: max called on empty list");
@@ -62,7 +64,7 @@ fn lists() {
     check("[1, 2, 3, 4].slice(1, 3)", "[2, 3]");
     check("[1].slice(0, 2)", "error: cannot slice(0, 2), list is length 1");
     check("[[1, 2], [3]].flatten()", "[1, 2, 3]");
-    check("dyn([1, [2, [3]]]).flatten(2)", "refused: expected type 'int' but found 'list(int)'");
+    check("dyn([1, [2, [3]]]).flatten(2)", "refused: expected type 'int' but found 'list(dyn)'");
     check("[[1], [2]].flatten(-1)", "error: level must be non-negative");
     check("[3, 1, 2].sort()", "[1, 2, 3]");
     check("['b', 'c', 'a'].sort()", "[\"a\", \"b\", \"c\"]");

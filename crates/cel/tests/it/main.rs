@@ -28,6 +28,7 @@ fn environment() -> Environment {
             "test.Device",
             [
                 ("driver".to_owned(), Type::String),
+                ("__namespace__".to_owned(), Type::String),
                 ("attributes".to_owned(), Type::map(Type::String, Type::map(Type::String, Type::Dyn))),
             ],
         )
@@ -43,7 +44,8 @@ fn input() -> Json {
         "text": "hello",
         "list": [1, 2, 3],
         "x": 1,
-        "device": {"driver": "gpu.example.com", "attributes": {"gpu.example.com": {"model": "A", "cores": 8}}},
+        "device": {"driver": "gpu.example.com", "__namespace__": "n",
+            "attributes": {"gpu.example.com": {"model": "A", "cores": 8}}},
     })
 }
 

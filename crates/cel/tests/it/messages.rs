@@ -30,12 +30,37 @@ fn wrong_types() {
     check("x ? 1 : 2", "refused: found no matching overload for '_?_:_' applied to '(int, int, int)'");
     check("list['a']", "refused: found no matching overload for '_[_]' applied to '(list(int), string)'");
     check("[1, 'a']", "refused: expected type 'int' but found 'string'");
+    check("[1, dyn(2)]", "refused: expected type 'int' but found 'dyn'");
+    check("{'a': 1, 'b': 'c'}", "refused: expected type 'int' but found 'string'");
+    check("[[], [1], [[2][0]]]", "[[], [1], [2]]");
+    check("'%s has %d: %s'.format(['a', 1, [[2, true], [x, {'k': 3, 4: 'v'}]][0]])", "\"a has 1: [2, true]\"");
+    check("'%d'.format([1]).size() + [1, 'a'].size()", "refused: expected type 'int' but found 'string'");
     check(
         "x.all(i, true)",
         "refused: expression of type 'int' cannot be range of a comprehension (must be list, map, or dynamic)",
     );
     check("text.matches('(')", "refused: invalid matches argument");
     check("test.Device{driver: 'a'}", "refused: undeclared reference to 'test.Device' (in container '')");
+}
+
+/// The columns of all findings, counted from one.
+fn columns(text: &str) -> Vec<usize> {
+    let shown = environment().compile_any(text).expect_err("it is wrong").to_string();
+    let column = |line: &str| line.strip_prefix("ERROR: <input>:1:")?.split(':').next()?.parse().ok();
+    shown.lines().filter_map(column).collect()
+}
+
+#[test]
+fn constants_that_mean_nothing_are_pointed_at() {
+    assert_eq!(columns("duration( 'a')"), [11]);
+    assert_eq!(columns("timestamp('a') > timestamp( 'b')"), [11, 29]);
+    assert_eq!(columns("text.matches('(')"), [14]);
+    assert_eq!(columns("[1, 'a', 'b'] == [2, true]"), [5, 22]);
+    assert_eq!(columns("{'a': 1, 'b': 'c', 'd': 'e'}"), [15, 25]);
+    assert_eq!(columns("duration('a') == missing"), [18], "the types come first");
+    let error = environment().compile_any("text.find(')') == ''").expect_err("no pattern");
+    assert_eq!(error.to_string(), "error parsing regexp: unexpected ): `)`");
+    assert!(error.is_instantiation() && !environment().compile_any("x +").expect_err("no text").is_instantiation());
 }
 
 #[test]

@@ -90,6 +90,7 @@ impl Compiler {
             Ok(program) => (false, Ok(program)),
             Err(_) => match self.program(whole, &rule.rule) {
                 Ok(program) => (true, Ok(program)),
+                Err(why) if why.is_instantiation() => (false, Err(format!("program instantiation failed: {why}"))),
                 Err(why) => (false, Err(format!("compilation failed: {why}"))),
             },
         };
@@ -100,7 +101,8 @@ impl Compiler {
         let (compiled, cost) = apart(compiled);
         let message = rule.message_expression.as_deref().filter(|text| !text.is_empty() && compiled.is_ok());
         let message = message.map(|text| {
-            let failed = |why| format!("messageExpression compilation failed: {why}");
+            let stage = |why: &CompileError| if why.is_instantiation() { "instantiation" } else { "compilation" };
+            let failed = |why| format!("messageExpression {} failed: {why}", stage(&why));
             let (program, cost) = self.program(whole, text).map_err(failed)?;
             match program.result_type() {
                 Type::String => Ok((program, cost)),
@@ -164,9 +166,20 @@ impl Rules {
 
     /// The errors that the rules find in an object, or in the change of one.
     pub fn check(&self, schema: &Structural, new: &Value, old: Option<&Value>, path: Option<&Path>) -> Errors {
-        let mut run = Run { budget: RUN_BUDGET, errors: Errors::new(), over: false };
+        let mut run = Run { budget: RUN_BUDGET, errors: Errors::new(), over: false, ratchets: true };
         run.walk(self, schema, Place { new, old, pair: old.map(|old| (new, old)), path });
         run.errors
+    }
+
+    /// The errors that the rules find in a default, which may be what there was before, or come where there was nothing.
+    pub fn check_default(&self, schema: &Structural, default: &Value, path: &Path) -> Errors {
+        let errors = |old| {
+            let mut run = Run { budget: RUN_BUDGET, errors: Errors::new(), over: false, ratchets: false };
+            run.walk(self, schema, Place { new: default, old, pair: None, path: Some(path) });
+            run.errors
+        };
+        let unchanged = errors(Some(default));
+        if unchanged.is_empty() { errors(None) } else { unchanged }
     }
 }
 
@@ -199,6 +212,8 @@ struct Run {
     errors: Errors,
     /// Nothing more is evaluated.
     over: bool,
+    /// Values that were wrong already may stay as they were.
+    ratchets: bool,
 }
 
 impl Run {
@@ -288,7 +303,7 @@ impl Run {
             }
         };
         // A value that was wrong already and is as it was may stay so, unless the rule is about changes.
-        let unchanged = || place.pair.is_some_and(|(new, old)| new == old);
+        let unchanged = || self.ratchets && place.pair.is_some_and(|(new, old)| new == old);
         if holds || !rule.compiled.uses_old && unchanged() {
             return;
         }
@@ -357,6 +372,7 @@ mod tests {
         json!({"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-validations": rules,
             "properties": {"min": {"type": "integer"}, "max": {"type": "integer"}, "namespace": {"type": "string"},
                 "ratio": {"type": "number"}, "when": {"type": "string", "format": "date-time"},
+                "then": {"type": "string", "format": "date-time"},
                 "wait": {"type": "string", "format": "duration"}, "port": {"x-kubernetes-int-or-string": true}}}}})
     }
 
@@ -364,19 +380,43 @@ mod tests {
     fn rules_see_typed_values() {
         let check = |rule: &str, holds: bool| {
             let new = json!({"spec": {"min": 1, "max": 2, "namespace": "n", "ratio": 1, "when": "2020-01-02T03:04:05Z",
-                "wait": "1m30s", "port": "80"}});
+                "then": "2011-08-18T19:03:37.01+01:00", "wait": "1m30s", "port": "80"}});
             let expected: Vec<String> =
                 (!holds).then(|| format!("spec: Invalid value: failed rule: {rule}")).into_iter().collect();
             assert_eq!(errors(&spec(json!([{"rule": rule}])), &new, None), expected, "{rule}");
         };
         check("self.min <= self.max", true);
         check("self.min > self.max", false);
-        check("self.__namespace__ == 'n'", true);
+        check("self.__namespace__ == 'n' && self.namespace == 'n' && has(self.namespace)", true);
+        check("self.?namespace.orValue('') == 'n'", true);
+        check("'%s has %d'.format([self.namespace, self.min]) == 'n has 1'", true);
         check("self.ratio == 1.0", true);
         check("self.when < timestamp('2021-01-01T00:00:00Z')", true);
         check("self.wait == duration('90s')", true);
+        check("string(self.then) == '2011-08-18T19:03:37.01+01:00'", true);
+        check("self.then == timestamp('2011-08-18T18:03:37.01Z')", true);
         check("self.port == '80' && type(self.port) == string", true);
         check("has(self.min) && !has(self.max)", false);
+    }
+
+    #[test]
+    fn a_null_field_is_absent_and_a_null_entry_is_not() {
+        let text = json!({"type": "string", "nullable": true});
+        let of = |rule: &str| {
+            json!({"type": "object", "properties": {"o": {"type": "object", "x-kubernetes-validations": [{"rule": rule}],
+                "properties": {"n": text, "port": {"x-kubernetes-int-or-string": true, "nullable": true},
+                    "m": {"type": "object", "additionalProperties": text},
+                    "l": {"type": "array", "items": text}}}}})
+        };
+        let new = json!({"o": {"n": null, "port": null, "m": {"k": null}, "l": [null]}});
+        for rule in [
+            "!has(self.n) || self.n == 'x'",
+            "self.?n.orValue('zz') == 'zz' && !has(self.port)",
+            "has(self.m.k) && 'k' in self.m && dyn(self.m.k) == null",
+            "size(self.l) == 1 && dyn(self.l[0]) == null",
+        ] {
+            assert_eq!(errors(&of(rule), &new, None), [""; 0], "{rule}");
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use base64::Engine;
-use cel::{Map, Type, Value, escaped};
+use cel::{Map, Type, Value, escaped, timestamp};
+use jiff::Timestamp;
 use json::Value as Json;
 
 use crate::custom::formats::go_duration;
@@ -67,7 +68,7 @@ fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }
 
-/// A value as expressions see it. Nothing is copied where the schema has no types of its own.
+/// A value as expressions see it. Nothing is copied where that is the JSON that it is.
 pub fn value<'v>(json: &'v Json, schema: &Structural) -> Value<'v> {
     if schema.plain {
         return Value::json(json);
@@ -75,7 +76,9 @@ pub fn value<'v>(json: &'v Json, schema: &Structural) -> Value<'v> {
     match json {
         Json::Object(fields) => {
             let mut map = Map::empty();
-            for (name, json) in fields {
+            // A field that is null is one that is not there. An entry of a map is there all the same.
+            let absent = |json: &Json| json.is_null() && !schema.properties.is_empty();
+            for (name, json) in fields.iter().filter(|(_, json)| !absent(json)) {
                 let known = schema.field(name);
                 let spelled = schema.properties.get(name.as_str()).and_then(|_| escaped(name));
                 let key = spelled.map_or_else(|| Value::str(name), Value::string);
@@ -109,9 +112,13 @@ fn formatted(text: &str, format: &str) -> Option<Value<'static>> {
         "duration" => Value::Duration(go_duration(text)?),
         "date" => {
             let day: jiff::civil::Date = text.parse().ok()?;
-            Value::Timestamp(day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
+            Value::Timestamp(day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().into())
         }
-        "date-time" => Value::Timestamp(text.parse().ok()?),
+        "date-time" => {
+            // The format also takes texts that the language does not.
+            let other = || Some(text.parse::<Timestamp>().ok()?.into());
+            Value::Timestamp(timestamp(text).or_else(other)?)
+        }
         _ => return None,
     })
 }

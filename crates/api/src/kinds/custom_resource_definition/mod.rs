@@ -40,7 +40,10 @@ pub const CUSTOM_RESOURCE_DEFINITION: Kind<CustomResourceDefinition> = Kind {
     prepare_update: Some(prepare_update),
     prepare_delete: Some(prepare_delete),
     validate_create: Some(validation::validate_create),
-    validate_update: Some(|new, old, _| validation::validate_update(new, old)),
+    validate_update: Some(|new, old, target| match target {
+        Target::Status => validation::validate_status(new),
+        _ => validation::validate_update(new, old),
+    }),
     warnings: Some(warnings),
     gated: &[Gated {
         feature: Feature::CRDObservedGenerationTracking,

@@ -8,28 +8,71 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::costs::{self, Costs};
 use super::{defaults, expressions, structural};
-use crate::custom::Structural;
+use crate::custom::{META, Structural};
 use crate::validation::field::{Errors, FieldError, Path};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// The errors of the schema of a version; `status` says whether it has the status subresource. The cost of a rule alone
-/// counts for nothing where the schema is `unchanged`: it may have been accepted by other estimates.
-pub fn validate(schema: &JSONSchemaProps, status: bool, unchanged: bool, path: &Path) -> Errors {
+/// The faults that schemas may have because the definition was stored with them.
+#[derive(Clone, Copy, Default)]
+pub struct Lenience {
+    /// Schemas that are not structural.
+    structure: bool,
+    types: bool,
+    /// Defaults with unknown fields.
+    defaults: bool,
+    /// Items of sets that are not atomic.
+    sets: bool,
+    /// Keys of items that can be missing or null.
+    keys: bool,
+}
+
+impl Lenience {
+    /// The faults that are there.
+    pub fn of<'s>(stored: impl Iterator<Item = &'s JSONSchemaProps>) -> Lenience {
+        let mut found = Lenience::default();
+        for schema in stored {
+            let (shape, path) = (Structural::of(schema), Path::default());
+            found.structure |= !structural::validate(schema, &path).is_empty();
+            let unknown = |pruned| defaults::validate(&shape, pruned, &path).len();
+            found.defaults |= has_defaults(schema) && unknown(true) > unknown(false);
+            visit(schema, &mut |part| {
+                found.types |= !is_known_type(part);
+                found.sets |= !set_items(part, &path).is_empty();
+                found.keys |= !key_traits(part, &path).is_empty();
+            });
+        }
+        found
+    }
+
+    /// The same for schemas that have to be structural.
+    pub fn structural(self) -> Lenience {
+        Lenience { structure: false, ..self }
+    }
+}
+
+/// The traits of a schema that was stored before.
+pub struct Kept {
+    pub lenience: Lenience,
+    /// The schema is as it was: the cost of a rule alone counts for nothing, since other estimates may have accepted it.
+    pub unchanged: bool,
+}
+
+/// The errors of the schema of a version; `status` says whether it has the status subresource.
+pub fn validate(schema: &JSONSchemaProps, status: bool, kept: Kept, path: &Path) -> Errors {
+    let Kept { lenience, unchanged } = kept;
     let mut errors = if status { at_root(schema, path) } else { Errors::new() };
     if schema.nullable == Some(true) {
         errors.push(FieldError::forbidden(&path.child("nullable"), "nullable cannot be true at the root"));
     }
-    let mut found = structural::validate(schema, path);
-    let shape = Structural::of(schema);
-    if found.is_empty() {
-        found = defaults::validate(&shape, path);
+    let mut found = if lenience.structure { Errors::new() } else { structural::validate(schema, path) };
+    if !lenience.structure && found.is_empty() {
+        found = defaults::validate(&Structural::of(schema), !lenience.defaults, path);
     }
-    let sound = found.is_empty();
+    let sound = !lenience.structure && found.is_empty();
     errors.extend(found);
     let (costs, cardinality) = (Costs::new(unchanged), Some(1));
-    let mut walk = Walk { errors: Errors::new(), rules: Errors::new(), costs, sound };
+    let mut walk = Walk { errors: Errors::new(), rules: Errors::new(), costs, sound, lenience };
     let place = Place { root: true, defaults: Ok(()), in_metadata: false, lost: None, plain: true, cardinality };
     walk.place(schema, path, &place);
     errors.append(&mut walk.errors);
@@ -50,6 +93,35 @@ pub fn visit(schema: &JSONSchemaProps, f: &mut impl FnMut(&JSONSchemaProps)) {
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
         visit(items, f);
     }
+}
+
+/// Whether this schema, or one in it, has a trait.
+fn has(schema: &JSONSchemaProps, what: impl Fn(&JSONSchemaProps) -> bool) -> bool {
+    let mut found = false;
+    visit(schema, &mut |part| found |= what(part));
+    found
+}
+
+pub fn has_defaults(schema: &JSONSchemaProps) -> bool {
+    has(schema, |part| part.default.is_some())
+}
+
+/// Whether a schema uses words that only structural ones may use.
+pub fn needs_structure(schema: &JSONSchemaProps) -> bool {
+    has(schema, |part| {
+        part.default.is_some()
+            || part.x_kubernetes_embedded_resource == Some(true)
+            || part.x_kubernetes_preserve_unknown_fields.is_some()
+            || part.x_kubernetes_int_or_string == Some(true)
+            || part.x_kubernetes_list_map_keys.as_ref().is_some_and(|keys| !keys.is_empty())
+            || part.x_kubernetes_list_type.is_some()
+            || part.x_kubernetes_validations.as_ref().is_some_and(|rules| !rules.is_empty())
+    })
+}
+
+fn is_known_type(schema: &JSONSchemaProps) -> bool {
+    let ty = schema.type_.as_deref().unwrap_or_default();
+    ty.is_empty() || TYPES.contains(&ty)
 }
 
 /// The status is checked by a part of the schema, so nothing at the root may be about the whole.
@@ -104,12 +176,14 @@ struct Walk {
     costs: Costs,
     /// The schema is structural, so that rules can be compiled.
     sound: bool,
+    lenience: Lenience,
 }
 
 impl Walk {
     fn place(&mut self, schema: &JSONSchemaProps, path: &Path, place: &Place) {
-        self.errors.extend(basics(schema, path, place));
-        self.errors.extend(extensions(schema, path));
+        let before = self.errors.len();
+        self.errors.extend(basics(schema, path, place, self.lenience));
+        self.errors.extend(extensions(schema, path, self.lenience));
         let (of_place, inside) = (place.cardinality, costs::inside(schema, place.cardinality));
         self.below(schema, path, &Place { root: false, cardinality: inside, ..place.clone() }, place.root);
         let rules = schema.x_kubernetes_validations.as_deref().unwrap_or_default();
@@ -117,10 +191,9 @@ impl Walk {
             return;
         }
         let shape = Structural::of(schema);
-        let wrong = expressions::forms(rules, &shape, &path.child("x-kubernetes-validations"));
-        let compile = wrong.is_empty() && self.sound && place.plain;
-        self.errors.extend(wrong);
-        if compile {
+        self.errors.extend(expressions::forms(rules, &shape, &path.child("x-kubernetes-validations")));
+        // A mistake here or further in would make complaints that go away with it.
+        if self.errors.len() == before && self.sound && place.plain {
             let whole = place.root || shape.embedded;
             let path = path.child("x-kubernetes-validations");
             let place = expressions::Place { schema: &shape, whole, lost: place.lost.as_ref(), path: &path };
@@ -145,8 +218,12 @@ impl Walk {
             _ => {}
         }
         let embedded = schema.x_kubernetes_embedded_resource == Some(true);
+        let correlatable = matches!(schema.x_kubernetes_map_type.as_deref(), None | Some("atomic" | "granular"));
         for (name, of) in schema.properties.iter().flatten() {
             let mut inside = inside.clone();
+            if !correlatable {
+                inside.lost.get_or_insert_with(|| path.clone());
+            }
             if (root || embedded) && META.contains(&name.as_str()) {
                 inside.in_metadata = true;
                 if root {
@@ -175,14 +252,14 @@ impl Walk {
 }
 
 /// Words that no schema of a kind may use.
-fn basics(schema: &JSONSchemaProps, path: &Path, place: &Place) -> Errors {
+fn basics(schema: &JSONSchemaProps, path: &Path, place: &Place, lenience: Lenience) -> Errors {
     let mut errors = Errors::new();
     let ty = schema.type_.as_deref().unwrap_or_default();
     if ty == "null" {
         let detail = "type cannot be set to null, use nullable as an alternative";
         errors.push(FieldError::forbidden(&path.child("type"), detail));
     }
-    if !ty.is_empty() && !TYPES.contains(&ty) {
+    if !lenience.types && !is_known_type(schema) {
         errors.push(FieldError::not_supported(&path.child("type"), ty, &TYPES));
     }
     if let (Some(_), Err(why)) = (&schema.default, &place.defaults) {
@@ -225,7 +302,7 @@ fn wants_type(schema: &JSONSchemaProps, wanted: &str, word: &str, path: &Path) -
     }
 }
 
-fn extensions(schema: &JSONSchemaProps, path: &Path) -> Errors {
+fn extensions(schema: &JSONSchemaProps, path: &Path, lenience: Lenience) -> Errors {
     let mut errors = Errors::new();
     if schema.x_kubernetes_preserve_unknown_fields == Some(false) {
         let place = path.child("x-kubernetes-preserve-unknown-fields");
@@ -238,18 +315,13 @@ fn extensions(schema: &JSONSchemaProps, path: &Path) -> Errors {
             errors.push(FieldError::not_supported(&path.child(WORD), map_type, &["atomic", "granular"]));
         }
     }
-    errors.extend(list_type(schema, path));
+    errors.extend(list_type(schema, path, lenience));
     errors
 }
 
-fn list_type(schema: &JSONSchemaProps, path: &Path) -> Errors {
+fn list_type(schema: &JSONSchemaProps, path: &Path, lenience: Lenience) -> Errors {
     const WORD: &str = "x-kubernetes-list-type";
-    let (mut errors, of_items) = (Errors::new(), path.child("items"));
-    let items = match &schema.items {
-        Some(JSONSchemaPropsOrArray::Schema(items)) => Some(&**items),
-        _ => None,
-    };
-    let ty = |schema: &JSONSchemaProps| schema.type_.clone().unwrap_or_default();
+    let mut errors = Errors::new();
     let keys = schema.x_kubernetes_list_map_keys.as_deref().unwrap_or_default();
     let Some(list_type) = &schema.x_kubernetes_list_type else {
         if !keys.is_empty() {
@@ -259,15 +331,8 @@ fn list_type(schema: &JSONSchemaProps, path: &Path) -> Errors {
         return errors;
     };
     let wrong = wants_type(schema, "array", WORD, path);
-    if let Some(items) = items.filter(|_| wrong.is_none() && list_type == "set") {
-        let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-        let (inner, map) = (items.x_kubernetes_list_type.as_deref(), items.x_kubernetes_map_type.as_deref());
-        if ty(items) == "array" && inner.is_some_and(|inner| inner != "atomic") {
-            errors.push(FieldError::invalid(&of_items.child(WORD), inner, detail));
-        }
-        if ty(items) == "object" && map != Some("atomic") {
-            errors.push(FieldError::invalid(&of_items.child("x-kubernetes-map-type"), inner, detail));
-        }
+    if wrong.is_none() && !lenience.sets {
+        errors.extend(set_items(schema, path));
     }
     errors.extend(wrong);
     if !matches!(list_type.as_str(), "atomic" | "set" | "map") {
@@ -278,16 +343,63 @@ fn list_type(schema: &JSONSchemaProps, path: &Path) -> Errors {
         errors.push(FieldError::invalid(&path.child(WORD), list_type, detail));
     }
     if list_type == "map" {
-        errors.extend(map_keys(keys, items, path));
+        errors.extend(map_keys(keys, items_of(schema), path));
     }
-    if matches!(list_type.as_str(), "set" | "map") && items.is_some_and(|items| items.nullable == Some(true)) {
-        let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
-        errors.push(FieldError::forbidden(&of_items.child("nullable"), &detail));
+    if !lenience.keys {
+        errors.extend(key_traits(schema, path));
     }
     errors
 }
 
-/// The keys by which items are told apart.
+fn items_of(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
+    match &schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => Some(items),
+        _ => None,
+    }
+}
+
+/// The items of a set cannot be written in parts.
+fn set_items(schema: &JSONSchemaProps, path: &Path) -> Errors {
+    let is_set = schema.x_kubernetes_list_type.as_deref() == Some("set");
+    let Some(items) = items_of(schema).filter(|_| is_set) else { return Errors::new() };
+    let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+    let (inner, map) = (items.x_kubernetes_list_type.as_deref(), items.x_kubernetes_map_type.as_deref());
+    let word = match items.type_.as_deref() {
+        Some("array") if inner.is_some_and(|inner| inner != "atomic") => "x-kubernetes-list-type",
+        Some("object") if map != Some("atomic") => "x-kubernetes-map-type",
+        _ => return Errors::new(),
+    };
+    vec![FieldError::invalid(&path.child("items").child(word), inner, detail)]
+}
+
+/// Items, and the keys by which they are told apart, are always there and never null.
+fn key_traits(schema: &JSONSchemaProps, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    let Some(list_type @ ("set" | "map")) = schema.x_kubernetes_list_type.as_deref() else { return errors };
+    let (Some(items), of_items) = (items_of(schema), path.child("items")) else { return errors };
+    if items.nullable == Some(true) {
+        let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
+        errors.push(FieldError::forbidden(&of_items.child("nullable"), &detail));
+    }
+    let keys = schema.x_kubernetes_list_map_keys.iter().flatten().filter(|_| list_type == "map");
+    for key in keys {
+        let place = of_items.child("properties").key(key);
+        let Some(of) = items.properties.as_ref().and_then(|properties| properties.get(key)) else { continue };
+        let required = items.required.as_ref().is_some_and(|required| required.contains(key));
+        if !required && of.default.is_none() {
+            let detail =
+                "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
+            errors.push(FieldError::required(&place.child("default"), detail));
+        }
+        if of.nullable == Some(true) {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            errors.push(FieldError::forbidden(&place.child("nullable"), detail));
+        }
+    }
+    errors
+}
+
+/// The keys by which items are told apart are names of scalar fields.
 fn map_keys(keys: &[String], items: Option<&JSONSchemaProps>, path: &Path) -> Errors {
     let (mut errors, of_keys, of_items) =
         (Errors::new(), path.child("x-kubernetes-list-map-keys"), path.child("items"));
@@ -313,16 +425,6 @@ fn map_keys(keys: &[String], items: Option<&JSONSchemaProps>, path: &Path) -> Er
                 if matches!(of.type_.as_deref(), Some("array" | "object")) {
                     let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
                     errors.push(FieldError::invalid(&place.child("type"), ty, detail));
-                }
-                let required = items.required.as_ref().is_some_and(|required| required.contains(key));
-                if !required && of.default.is_none() {
-                    let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required \
-                                  property";
-                    errors.push(FieldError::required(&place.child("default"), detail));
-                }
-                if of.nullable == Some(true) {
-                    let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
-                    errors.push(FieldError::forbidden(&place.child("nullable"), detail));
                 }
             }
         }

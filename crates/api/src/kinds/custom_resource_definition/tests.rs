@@ -328,6 +328,90 @@ fn defaults_fit_their_schemas() {
 }
 
 #[test]
+fn defaults_satisfy_rules_about_changes() {
+    let with = |rule: Value, expected: &[&str]| {
+        of_field(
+            json!({"type": "string", "maxLength": 10, "default": "x", "x-kubernetes-validations": [rule]}),
+            expected,
+        );
+    };
+    let fails = |rule: &str| format!("S.properties[f].default: Invalid value: \"x\": failed rule: {rule}");
+    with(json!({"rule": "oldSelf == 'y'"}), &[&fails("oldSelf == 'y'")]);
+    with(json!({"rule": "oldSelf == self"}), &[]);
+    with(json!({"rule": "self == 'y'"}), &[&fails("self == 'y'")]);
+    let optional = |rule: &str| json!({"rule": rule, "optionalOldSelf": true});
+    with(optional("!oldSelf.hasValue()"), &[&fails("!oldSelf.hasValue()")]);
+    with(optional("oldSelf.hasValue()"), &[&fails("oldSelf.hasValue()")]);
+    with(optional("oldSelf.orValue(self) == self"), &[]);
+}
+
+#[test]
+fn defaults_of_whole_objects_and_of_their_metadata() {
+    let with = |more: Value, expected: &[&str]| {
+        let mut field = json!({"type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-preserve-unknown-fields": true});
+        field.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        of_field(field, expected);
+    };
+    let property = |name: &str, of: Value| json!({"properties": {name: of}});
+    with(property("metadata", json!({"type": "object", "default": {"name": "foo"}})), &[]);
+    let labels = json!({"type": "object", "properties": {"labels": {"type": "object", "default": {"a": "b c"},
+        "additionalProperties": {"type": "string"}}}});
+    let label = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start \
+                 and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
+                 validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+    with(
+        property("metadata", labels),
+        &[&format!(
+            "S.properties[f].properties[metadata].properties[labels].default: Invalid value: {{\"a\":\"b c\"}}: must result \
+             in valid metadata: metadata.labels: Invalid value: \"b c\": {label}"
+        )],
+    );
+    let kind = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, \
+                and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
+                '[a-z]([-a-z0-9]*[a-z0-9])?')";
+    with(
+        property("kind", json!({"type": "string", "default": "%"})),
+        &[&format!(
+            "S.properties[f].properties[kind].default: Invalid value: \"%\": must result in valid metadata: kind: Invalid \
+             value: \"%\": may have mixed case, but should otherwise match: {kind}"
+        )],
+    );
+    with(json!({"default": {"kind": "Pod"}}), &["S.properties[f].default.apiVersion: Required value"]);
+    with(json!({"default": {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "n"}}}), &[]);
+}
+
+#[test]
+fn bundles_of_established_definitions_can_be_read() {
+    let with = |bundle: &str, established: &str| {
+        read(&crd(|crd| {
+            let client = json!({"url": "https://a.example.com", "caBundle": bundle});
+            crd["spec"]["conversion"] = json!({"strategy": "Webhook",
+                "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}});
+            crd["status"]["conditions"] = json!([{"type": "Established", "status": established}]);
+        }))
+    };
+    let (garbage, refuse) = ("Z2FyYmFnZQ==", "Z2FyYmFnZTI=");
+    let update =
+        |new: &CustomResourceDefinition, old: &CustomResourceDefinition| shown(validation::validate_update(new, old));
+    assert_eq!(shown(validation::validate_create(&with(garbage, "False"))), [""; 0]);
+    assert_eq!(
+        update(&with(garbage, "True"), &with("", "True")),
+        [
+            "spec.conversion.webhookClientConfig.caBundle: Invalid value: \"Z2FyYmFnZQ==\": unable to load root certificates: \
+          unable to parse bytes as PEM block"
+        ]
+    );
+    let authority = pki::Authority::create("ca").expect("an authority");
+    let sound = crate::custom::bundle_error;
+    assert_eq!(sound(authority.certificate().as_bytes()), None);
+    assert_eq!(sound(format!("garbage\n{}", authority.certificate()).as_bytes()), None);
+    assert!(sound(b"-----BEGIN CERTIFICATE-----\nYWJj\n-----END CERTIFICATE-----\n").is_some());
+    assert_eq!(update(&with(garbage, "False"), &with("", "False")), [""; 0]);
+    assert_eq!(update(&with(refuse, "True"), &with(garbage, "True")), [""; 0]);
+}
+
+#[test]
 fn rules_compile() {
     let rules = |rules: Value, expected: &[&str]| {
         of_field(
@@ -370,6 +454,110 @@ fn rules_compile() {
 
 const HINT: &str = "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and \
                     strings are declared)";
+
+#[test]
+fn rules_are_compiled_where_nothing_in_their_place_is_wrong() {
+    let missing = |place: &str| {
+        format!(
+            "S.properties[f]{place}x-kubernetes-validations[0].rule: Invalid value: {{\"rule\":\"missing\"}}: compilation failed: \
+             ERROR: <input>:1:1: undeclared reference to 'missing' (in container '')\n | missing\n | ^"
+        )
+    };
+    let with = |unique: bool| {
+        let inner = json!({"type": "array", "items": {"type": "string"}, "uniqueItems": unique});
+        json!({"type": "object", "x-kubernetes-validations": [{"rule": "missing"}], "properties": {"inner": inner,
+            "other": {"type": "string", "x-kubernetes-validations": [{"rule": "missing"}]}}})
+    };
+    of_field(with(false), &[&missing(".properties[other]."), &missing(".")]);
+    let unique = "S.properties[f].properties[inner].uniqueItems: Forbidden: uniqueItems cannot be set to true since the \
+                  runtime complexity becomes quadratic";
+    of_field(with(true), &[unique, &missing(".properties[other].")]);
+    let about_change = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]});
+    of_field(
+        json!({"type": "object", "x-kubernetes-map-type": "future", "properties": {"p": about_change}}),
+        &[
+            "S.properties[f].x-kubernetes-map-type: Unsupported value: \"future\": supported values: \"atomic\", \"granular\"",
+            "S.properties[f].properties[p].x-kubernetes-validations[0].rule: Invalid value: \"self == oldSelf\": oldSelf \
+             cannot be used on the uncorrelatable portion of the schema within S.properties[f]",
+        ],
+    );
+}
+
+#[test]
+fn patterns_of_find_make_no_program() {
+    let rule = |rule: Value, place: &str, stage: &str| {
+        let shown = json!(rule);
+        let why = "error parsing regexp: unexpected ): `)`";
+        let error = format!(
+            "S.properties[f].x-kubernetes-validations[0].{place}: Invalid value: {shown}: {stage} instantiation failed: {why}"
+        );
+        of_field(json!({"type": "string", "maxLength": 10, "x-kubernetes-validations": [rule]}), &[&error]);
+    };
+    rule(json!({"rule": "self.find(')') == ''"}), "rule", "program");
+    let message = json!({"rule": "self == ''", "messageExpression": "self.findAll(')').join('')"});
+    rule(message, "messageExpression", "messageExpression");
+}
+
+/// The faults of a stored definition stay allowed in it, as far as nothing new depends on their absence.
+#[test]
+fn stored_faults_may_stay() {
+    let with = |field: &Value, more: fn(&mut Value)| {
+        let new = crd(|crd| {
+            let of = json!({"type": "object", "properties": {"f": field}});
+            crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = of;
+            more(crd);
+        });
+        read(&new)
+    };
+    let may_stay = |field: Value, more: fn(&mut Value)| {
+        let stored = with(&field, more);
+        assert!(!validation::validate_create(&stored).is_empty(), "{field}");
+        assert_eq!(shown(validation::validate_update(&stored, &stored)), [""; 0], "{field}");
+        let sound = with(&json!({"type": "string"}), |_| {});
+        assert!(!validation::validate_update(&stored, &sound).is_empty(), "{field}");
+    };
+    may_stay(json!({"type": "text"}), |_| {});
+    may_stay(json!({"type": "object", "default": {"x": 1}}), |_| {});
+    may_stay(json!({"type": "string"}), |crd| crd["spec"]["preserveUnknownFields"] = true.into());
+    may_stay(json!({}), |crd| crd["spec"]["preserveUnknownFields"] = true.into());
+    may_stay(json!({"type": "string"}), |crd| {
+        crd["spec"]["versions"][0]["schema"] = Value::Null;
+        crd["spec"]["versions"][0]["served"] = false.into();
+    });
+    let items = |items: Value| json!({"type": "array", "x-kubernetes-list-type": "set", "items": items});
+    may_stay(items(json!({"type": "object"})), |_| {});
+    may_stay(items(json!({"type": "string", "nullable": true})), |_| {});
+    let key = json!({"type": "object", "properties": {"k": {"type": "string"}}});
+    may_stay(
+        json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": key}),
+        |_| {},
+    );
+    may_stay(json!({"type": "string"}), |crd| {
+        crd["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v9"],
+            "clientConfig": {"url": "https://a.example.com"}}});
+    });
+    let many: Value = (0..9).map(|n| (format!("f{n}"), json!({"type": "string"}))).collect::<json::Map>().into();
+    may_stay(json!({"type": "object", "properties": many}), |crd| {
+        let paths = (0..9).map(|n| json!({"jsonPath": format!(".f.f{n}")}));
+        crd["spec"]["versions"][0]["selectableFields"] = paths.collect();
+    });
+    let update = |new: &Value, old: &Value, more: fn(&mut Value)| {
+        shown(validation::validate_update(
+            &with(new, more),
+            &with(old, |crd| {
+                crd["spec"]["preserveUnknownFields"] = true.into();
+            }),
+        ))
+    };
+    let kept = |crd: &mut Value| crd["spec"]["preserveUnknownFields"] = true.into();
+    let untyped = "spec.validation.openAPIV3Schema.properties[f].type: Required value: must not be empty for specified object \
+                   fields";
+    assert_eq!(update(&json!({}), &json!({}), |_| {}), [untyped], "fields are pruned by the schema from now on");
+    assert_eq!(
+        update(&json!({"type": "string", "default": "a"}), &json!({}), kept),
+        ["spec.preserveUnknownFields: Invalid value: true: must be false in order to use defaults in the schema"]
+    );
+}
 
 #[test]
 fn rules_that_could_cost_too_much() {
@@ -446,6 +634,15 @@ fn what_may_change() {
         &["spec.names.kind: Invalid value: \"Cat\": field is immutable"],
     );
     update(|crd| crd["spec"]["group"] = json!("b.c"), &["spec.group: Invalid value: \"b.c\": field is immutable"]);
+}
+
+#[test]
+fn the_status_of_what_is_wrong_by_now_can_change() {
+    let wrong = read(&crd(|crd| crd["spec"]["versions"][0]["schema"] = Value::Null));
+    let check = CUSTOM_RESOURCE_DEFINITION.validate_update.expect("updates are checked");
+    assert_eq!(shown(check(&wrong, &wrong, Target::Status)), [""; 0]);
+    let name = read(&crd(|crd| crd["status"]["acceptedNames"] = json!({"plural": "Dogs", "kind": "Dog"})));
+    assert_eq!(check(&name, &wrong, Target::Status).len(), 1);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceConversion, CustomResourceDefinition, CustomResourceDefinitionNames,
     CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresources, JSONSchemaProps,
@@ -11,7 +13,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 
 use super::schema;
 use crate::custom::conditions::{APPROVED, approval_state, is_protected};
-use crate::custom::{REVIEWS, Structural, resolve_field};
+use crate::custom::{REVIEWS, Structural, bundle_error, resolve_field};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::{dns1035_label, dns1123_subdomain};
 use crate::validation::webhook;
@@ -34,30 +36,70 @@ pub fn validate_create(crd: &CustomResourceDefinition) -> Errors {
     errors
 }
 
+/// The faults that a definition may have because it was stored with them.
+struct Lenience {
+    /// A bundle of authorities that cannot be read. Until a definition is established nothing depends on it.
+    bundle: bool,
+    /// No version of ConversionReview that is known here.
+    reviews: bool,
+    /// `preserveUnknownFields`
+    unknown_fields: bool,
+    /// Versions without a schema.
+    no_schema: bool,
+    schemas: schema::Lenience,
+}
+
+impl Lenience {
+    fn of_new() -> Self {
+        let schemas = schema::Lenience::default();
+        Lenience { bundle: true, reviews: false, unknown_fields: false, no_schema: false, schemas }
+    }
+
+    fn of(old: &CustomResourceDefinition) -> Self {
+        let webhook = old.spec.conversion.as_ref().and_then(|conversion| conversion.webhook.as_ref());
+        let bundle = webhook.and_then(|w| w.client_config.as_ref()?.ca_bundle.as_ref());
+        let reviews = webhook.map(|w| w.conversion_review_versions.as_slice()).unwrap_or_default();
+        Lenience {
+            bundle: !is_established(old) || bundle.is_some_and(|bundle| bundle_error(&bundle.0).is_some()),
+            reviews: !reviews.is_empty() && !reviews.iter().any(|known| REVIEWS.contains(&&**known)),
+            unknown_fields: old.spec.preserve_unknown_fields == Some(true),
+            no_schema: old.spec.versions.iter().any(|version| given_schema(version).is_none()),
+            schemas: schema::Lenience::of(old.spec.versions.iter().filter_map(given_schema)),
+        }
+    }
+}
+
+fn is_established(crd: &CustomResourceDefinition) -> bool {
+    let mut conditions = crd.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    conditions.any(|c| c.type_ == "Established" && c.status == "True")
+}
+
 /// The checks of every write.
 fn validate(crd: &CustomResourceDefinition, old: Option<&CustomResourceDefinition>) -> Errors {
-    let mut errors = spec(&crd.spec, old.map(|old| &old.spec), &Path::new("spec"));
-    let status = Path::new("status");
-    if let Some(accepted) = crd.status.as_ref().and_then(|s| s.accepted_names.as_ref()) {
-        errors.extend(names(accepted, &status.child("acceptedNames")));
-    }
-    errors.extend(stored_versions(crd, &status.child("storedVersions")));
+    let lenience = old.map_or_else(Lenience::of_new, Lenience::of);
+    let mut errors = spec(&crd.spec, old.map(|old| &old.spec), &lenience, &Path::new("spec"));
+    errors.extend(validate_status(crd));
+    errors.extend(stored_versions(crd, &Path::new("status").child("storedVersions")));
     errors
+}
+
+/// The checks of a change of the status alone. The rest is stored as it is, whatever rules there are by now.
+pub fn validate_status(crd: &CustomResourceDefinition) -> Errors {
+    let accepted = crd.status.as_ref().and_then(|status| status.accepted_names.as_ref());
+    accepted.map(|accepted| names(accepted, &Path::new("status").child("acceptedNames"))).unwrap_or_default()
 }
 
 /// The checks of a change.
 pub fn validate_update(new: &CustomResourceDefinition, old: &CustomResourceDefinition) -> Errors {
     let path = Path::new("spec");
     let names = path.child("names");
-    let conditions = old.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    let established = conditions.into_iter().any(|c| c.type_ == "Established" && c.status == "True");
     let mut errors = validate(new, Some(old));
     let mut fixed = |path: Path, new: &str, old: &str| {
         if new != old {
             errors.push(FieldError::invalid(&path, new, "field is immutable"));
         }
     };
-    if established {
+    if is_established(old) {
         fixed(path.child("scope"), &new.spec.scope, &old.spec.scope);
         fixed(names.child("kind"), &new.spec.names.kind, &old.spec.names.kind);
     }
@@ -112,7 +154,12 @@ fn wrong_name(path: &Path, name: &str, before: &str, wrong: Vec<String>) -> Opti
     (!wrong.is_empty()).then(|| FieldError::invalid(path, name, &format!("{before}{}", wrong.join(","))))
 }
 
-fn spec(spec: &CustomResourceDefinitionSpec, old: Option<&CustomResourceDefinitionSpec>, path: &Path) -> Errors {
+fn spec(
+    spec: &CustomResourceDefinitionSpec,
+    old: Option<&CustomResourceDefinitionSpec>,
+    lenience: &Lenience,
+    path: &Path,
+) -> Errors {
     let mut errors = Errors::new();
     let group = path.child("group");
     match dns1123_subdomain(&spec.group) {
@@ -127,17 +174,14 @@ fn spec(spec: &CustomResourceDefinitionSpec, old: Option<&CustomResourceDefiniti
         "Cluster" | "Namespaced" => {}
         other => errors.push(FieldError::not_supported(&path.child("scope"), other, &["Cluster", "Namespaced"])),
     }
-    if spec.preserve_unknown_fields == Some(true) {
-        let detail =
-            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-        errors.push(FieldError::invalid(&path.child("preserveUnknownFields"), true, detail));
-    }
+    errors.extend(unknown_fields(spec, lenience, path));
     let place = path.child("versions");
     let shared = Shared::of(&spec.versions);
+    let whole = Whole { spec, shared: &shared, lenience };
     for (i, one) in spec.versions.iter().enumerate() {
         errors.extend(wrong_name(&place.index(i).child("name"), &one.name, "", dns1035_label(&one.name)));
         let before = old.and_then(|old| old.versions.iter().find(|version| version.name == one.name));
-        errors.extend(version(one, before, &shared, &place.index(i)));
+        errors.extend(version(one, before, &whole, &place.index(i)));
     }
     let unique: BTreeSet<&str> = spec.versions.iter().map(|version| &*version.name).collect();
     if unique.len() != spec.versions.len() {
@@ -164,9 +208,31 @@ fn spec(spec: &CustomResourceDefinitionSpec, old: Option<&CustomResourceDefiniti
     if let Some(first) = spec.versions.first() {
         let before = old.and_then(|old| old.versions.iter().find(|version| version.name == first.name));
         let status = spec.versions.iter().any(has_status);
-        errors.extend(parts(first, before, status, &shared, (path, path.child("validation"))));
+        errors.extend(parts(first, before, (status, &shared), &whole, (path, path.child("validation"))));
     }
-    errors.extend(spec.conversion.iter().flat_map(|given| conversion(given, &path.child("conversion"))));
+    errors.extend(spec.conversion.iter().flat_map(|given| conversion(given, lenience, &path.child("conversion"))));
+    errors
+}
+
+/// Only what kept them before may keep unknown fields, and has neither defaults nor conversion then.
+fn unknown_fields(spec: &CustomResourceDefinitionSpec, lenience: &Lenience, path: &Path) -> Errors {
+    let mut errors = Errors::new();
+    if spec.preserve_unknown_fields != Some(true) {
+        return errors;
+    }
+    let mut wrong = |path: Path, detail: &str| errors.push(FieldError::invalid(&path, true, detail));
+    if !lenience.unknown_fields {
+        let detail =
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        wrong(path.child("preserveUnknownFields"), detail);
+    }
+    if spec.versions.iter().filter_map(given_schema).any(schema::has_defaults) {
+        wrong(path.child("preserveUnknownFields"), "must be false in order to use defaults in the schema");
+    }
+    if let Some(conversion) = spec.conversion.as_ref().filter(|conversion| conversion.strategy != "None") {
+        let detail = "must be None if spec.preserveUnknownFields is true";
+        errors.push(FieldError::invalid(&path.child("conversion.strategy"), &conversion.strategy, detail));
+    }
     errors
 }
 
@@ -231,18 +297,38 @@ fn given_schema(version: &CustomResourceDefinitionVersion) -> Option<&JSONSchema
     version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref())
 }
 
+/// The definition around a version.
+struct Whole<'d> {
+    spec: &'d CustomResourceDefinitionSpec,
+    shared: &'d Shared,
+    lenience: &'d Lenience,
+}
+
+impl Whole<'_> {
+    /// Schemas are structural wherever something depends on that.
+    fn schema_lenience(&self) -> schema::Lenience {
+        let closed = self.spec.preserve_unknown_fields != Some(true);
+        let strict = closed || self.spec.versions.iter().filter_map(given_schema).any(schema::needs_structure);
+        let given = self.lenience.schemas;
+        if strict { given.structural() } else { given }
+    }
+}
+
 fn version(
     version: &CustomResourceDefinitionVersion,
     old: Option<&CustomResourceDefinitionVersion>,
-    shared: &Shared,
+    whole: &Whole<'_>,
     path: &Path,
 ) -> Errors {
     let mut errors = deprecation(version, &path.child("deprecationWarning"));
     let of_schema = path.child("schema");
-    if given_schema(version).is_none() {
-        errors.push(FieldError::required(&of_schema.child("openAPIV3Schema"), ""));
+    let pruned = version.served && whole.spec.preserve_unknown_fields != Some(true);
+    if given_schema(version).is_none() && (pruned || !whole.lenience.no_schema) {
+        let detail = if whole.lenience.no_schema { "because otherwise all fields are pruned" } else { "" };
+        errors.push(FieldError::required(&of_schema.child("openAPIV3Schema"), detail));
     }
-    errors.extend(parts(version, old, has_status(version), &shared.others(), (path, of_schema)));
+    let which = (has_status(version), &whole.shared.others());
+    errors.extend(parts(version, old, which, whole, (path, of_schema)));
     errors
 }
 
@@ -250,15 +336,16 @@ fn version(
 fn parts(
     version: &CustomResourceDefinitionVersion,
     old: Option<&CustomResourceDefinitionVersion>,
-    status: bool,
-    which: &Shared,
+    (status, which): (bool, &Shared),
+    whole: &Whole<'_>,
     (path, of_schema): (&Path, Path),
 ) -> Errors {
     let mut errors = Errors::new();
     let given = given_schema(version);
     if let Some(given) = given.filter(|_| which.schema) {
         let unchanged = old.is_some_and(|old| old.schema == version.schema);
-        errors.extend(schema::validate(given, status, unchanged, &of_schema.child("openAPIV3Schema")));
+        let kept = schema::Kept { lenience: whole.schema_lenience(), unchanged };
+        errors.extend(schema::validate(given, status, kept, &of_schema.child("openAPIV3Schema")));
     }
     if let Some(subresources) = version.subresources.as_ref().filter(|_| which.subresources) {
         errors.extend(scale(subresources, &path.child("subresources")));
@@ -270,7 +357,10 @@ fn parts(
     let place = path.child("selectableFields");
     match given {
         Some(given) if !selectable.is_empty() => {
-            errors.extend(selectable_fields(selectable, &Structural::of(given), &place));
+            let before = old.and_then(|old| old.selectable_fields.as_deref()).unwrap_or_default();
+            // A list that was too long may stay as it is.
+            let most = if before == selectable { before.len().max(SELECTABLE_MAX) } else { SELECTABLE_MAX };
+            errors.extend(selectable_fields(selectable, most, &Structural::of(given), &place));
         }
         None if !selectable.is_empty() => {
             let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
@@ -357,7 +447,7 @@ fn column(column: &CustomResourceColumnDefinition, path: &Path) -> Errors {
     errors
 }
 
-fn selectable_fields(fields: &[SelectableField], schema: &Structural, path: &Path) -> Errors {
+fn selectable_fields(fields: &[SelectableField], most: usize, schema: &Structural, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let mut unique: BTreeSet<String> = BTreeSet::new();
     for (i, field) in fields.iter().enumerate() {
@@ -386,13 +476,13 @@ fn selectable_fields(fields: &[SelectableField], schema: &Structural, path: &Pat
             errors.push(FieldError::duplicate(&place, given));
         }
     }
-    if unique.len() > SELECTABLE_MAX {
+    if unique.len() > most {
         errors.push(FieldError::too_many(path, unique.len(), SELECTABLE_MAX));
     }
     errors
 }
 
-fn conversion(conversion: &CustomResourceConversion, path: &Path) -> Errors {
+fn conversion(conversion: &CustomResourceConversion, lenience: &Lenience, path: &Path) -> Errors {
     let mut errors = Errors::new();
     match conversion.strategy.as_str() {
         "" => errors.push(FieldError::required(&path.child("strategy"), "")),
@@ -410,18 +500,25 @@ fn conversion(conversion: &CustomResourceConversion, path: &Path) -> Errors {
     }
     match given {
         None => errors.push(FieldError::required(&of_client, "required when strategy is set to Webhook")),
-        Some(given) => errors.extend(client(given, &of_client)),
+        Some(given) => errors.extend(client(given, lenience, &of_client)),
     }
-    errors.extend(webhook::review_versions(reviews, &REVIEWS, "", &of_reviews));
+    let known: &[&str] = if lenience.reviews { &[] } else { &REVIEWS };
+    errors.extend(webhook::review_versions(reviews, known, "", &of_reviews));
     errors
 }
 
-fn client(client: &WebhookClientConfig, path: &Path) -> Errors {
+fn client(client: &WebhookClientConfig, lenience: &Lenience, path: &Path) -> Errors {
     let service = client.service.as_ref().map(|service| webhook::Service {
         namespace: &service.namespace,
         name: &service.name,
         path: service.path.as_deref(),
         port: service.port,
     });
-    webhook::client(client.url.as_deref(), service, path)
+    let mut errors = webhook::client(client.url.as_deref(), service, path);
+    if let Some(bundle) = client.ca_bundle.as_ref().filter(|_| !lenience.bundle)
+        && let Some(why) = bundle_error(&bundle.0)
+    {
+        errors.push(FieldError::invalid(&path.child("caBundle"), STANDARD.encode(&bundle.0), &why));
+    }
+    errors
 }

@@ -191,7 +191,7 @@ async fn patches_and_objects_in_expressions_have_fields_and_compare() {
     ])
     .await;
     labels(&[
-        ("field", "Object{field: 'fieldValue'}.field", "fieldValue"),
+        ("field", "string(Object{field: 'fieldValue'}.field)", "fieldValue"),
         ("has", "string(has(Object{field: 'x'}.field))", "true"),
         ("has-not", "string(has(Object{}.field))", "false"),
         ("empty", "string(Object{} == Object{})", "true"),
