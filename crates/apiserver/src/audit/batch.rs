@@ -8,7 +8,11 @@ use std::sync::{
 };
 
 use clock::{Duration, Instant};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{
+    Semaphore,
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
 
 use super::{
     event::Event,
@@ -68,12 +72,28 @@ impl Batches {
 
     /// Hands an event over, if there is room.
     pub fn add(&self, event: Event) {
+        if let Err(why) = self.offer(event) {
+            self.metrics.lost(Part::Buffered, 1, why);
+        }
+    }
+
+    /// The error is the reason in upstream's words: there is no room, or nobody sends events any more.
+    pub(super) fn offer(&self, event: Event) -> Result<(), &'static str> {
+        const FULL: &str = "audit buffer queue blocked";
         let size = event.size();
         let waiting = self.bytes.fetch_add(size, Ordering::Relaxed);
-        if waiting + size > BYTES || self.sender.try_send(Message::Event(event)).is_err() {
+        let offered = if waiting + size > BYTES {
+            Err(FULL)
+        } else {
+            self.sender.try_send(Message::Event(event)).map_err(|error| match error {
+                TrySendError::Full(_) => FULL,
+                TrySendError::Closed(_) => "audit backend shut down",
+            })
+        };
+        if offered.is_err() {
             self.bytes.fetch_sub(size, Ordering::Relaxed);
-            self.metrics.lost(Part::Buffered, 1, "audit buffer queue blocked");
         }
+        offered
     }
 
     /// Waits until everything before has been sent or given up.

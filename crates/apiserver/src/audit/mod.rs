@@ -162,6 +162,13 @@ impl Begun {
         self.received
     }
 
+    /// The identity, as far as one that is long is shown where it is no more than a hint.
+    pub fn id(&self) -> &str {
+        const SHOWN: usize = 64;
+        let id = self.id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
+        id.get(..SHOWN).unwrap_or(id)
+    }
+
     pub fn into_id(self) -> Option<HeaderValue> {
         self.id
     }

@@ -402,6 +402,17 @@ async fn batches_are_full_or_old_and_come_at_a_rate() {
     work.await.unwrap();
 }
 
+#[tokio::test]
+async fn it_is_said_why_events_do_not_get_into_a_batch() {
+    let (told, metrics) = (Receiver::default(), Arc::<Metrics>::default());
+    let settings = batch::Settings { buffer: 1, batch: 1, batch_bytes: None, wait: Duration::ZERO, throttle: None };
+    let (batches, work) = Batches::new(settings, Output::Webhook(told.webhook()), metrics);
+    let offer = || batches.offer(event(Level::Metadata, ""));
+    assert_eq!([offer(), offer()], [Ok(()), Err("audit buffer queue blocked")]);
+    drop(work);
+    assert_eq!(offer(), Err("audit backend shut down"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_webhook_is_asked_again_until_it_takes_events() {
     let (told, begun) = (Receiver::default(), clock::Instant::now());

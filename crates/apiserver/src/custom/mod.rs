@@ -42,7 +42,7 @@ pub async fn start(
     features: Features,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), StatusError> {
-    state.objects.conversions.set(Arc::new(webhook::Conversions::new(webhooks)));
+    state.objects.conversions.set(Arc::new(webhook::Conversions::new(webhooks, state.metrics.clone())));
     let definition = state.objects.definition(GROUP, PLURAL)?;
     let tracks = features.enabled(Feature::CRDObservedGenerationTracking);
     let kinds = Arc::new(CustomKinds::new(state.objects.kinds.clone(), tracks));

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::{
     queues::{Arrival, Queues, Shape},
+    ratios::Ratios,
     schema::Schema,
     shares::{Bounds, Demand, Meter, Share},
 };
@@ -54,13 +55,24 @@ pub struct Inner {
     pub bounds: Bounds,
     pub queues: Queues<Turn>,
     meter: Meter,
+    ratios: Ratios,
     at: f64,
 }
 
 impl Inner {
     fn measure(&mut self, now: f64) {
-        self.meter.set((now - self.at).max(0.0), f64::from(self.queues.demand()));
+        let (seconds, demand) = ((now - self.at).max(0.0), f64::from(self.queues.demand()));
+        self.meter.set(seconds, demand);
+        self.ratios.set(seconds, demand / self.measure_of_demand());
         self.at = now;
+    }
+
+    /// The seats that its demand is seen beside: those it has, or a tenth of the server's where it has none.
+    fn measure_of_demand(&self) -> f64 {
+        match self.queues.limit {
+            0 => (f64::from(self.bounds.most) / 10.0).round().max(1.0),
+            seats => f64::from(seats),
+        }
     }
 
     /// Gives free seats to those who wait. One that has just given up gives its back.
@@ -75,7 +87,14 @@ impl Inner {
 impl Level {
     pub fn new(name: &str, settings: Settings) -> Self {
         let queues = Queues::new(settings.shape, 0);
-        let inner = Inner { settings, bounds: Bounds::default(), queues, meter: Meter::default(), at: 0.0 };
+        let inner = Inner {
+            settings,
+            bounds: Bounds::default(),
+            queues,
+            meter: Meter::default(),
+            ratios: Ratios::default(),
+            at: 0.0,
+        };
         Level { name: name.to_owned(), began: Instant::now(), inner: Mutex::new(inner) }
     }
 
@@ -111,6 +130,14 @@ impl Level {
         let mut inner = self.inner.lock();
         inner.measure(now);
         (inner.bounds, inner.meter.period())
+    }
+
+    /// The lines of the histogram of its demand beside its seats.
+    pub fn demand_ratios(&self, labels: &str) -> String {
+        let now = self.now();
+        let mut inner = self.inner.lock();
+        inner.measure(now);
+        inner.ratios.render(labels)
     }
 
     /// Sets the number of seats from now on.

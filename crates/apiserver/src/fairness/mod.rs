@@ -9,6 +9,7 @@ mod dump;
 mod keep;
 mod level;
 mod queues;
+mod ratios;
 mod schema;
 mod shares;
 #[cfg(test)]
@@ -220,7 +221,7 @@ impl Fairness {
         let mut all: BTreeMap<&str, String> = BTreeMap::new();
         let mut add = |name: &'static str, line: String| {
             let lines = all.entry(name).or_default();
-            if name == "request_wait_duration_seconds" {
+            if matches!(name, "request_wait_duration_seconds" | "demand_seats") {
                 let _ = writeln!(lines, "{line}");
             } else {
                 let _ = writeln!(lines, "apiserver_flowcontrol_{name}{line}");
@@ -239,11 +240,11 @@ impl Fairness {
                     ("lower_limit_seats", inner.bounds.least),
                     ("upper_limit_seats", inner.bounds.most),
                     ("current_limit_seats", inner.queues.limit),
-                    ("demand_seats", inner.queues.demand()),
                 ] {
                     add(name, format!("{labels} {seats}"));
                 }
             });
+            add("demand_seats", level.demand_ratios(&format!("priority_level=\"{}\"", escaped(&level.name))));
         }
         drop(held);
         let mut out = String::new();
@@ -280,7 +281,10 @@ fn described(name: &str) -> (&'static str, &'static str) {
         "current_limit_seats" => {
             ("gauge", "current derived number of execution seats available to each priority level")
         }
-        _ => ("gauge", "Seats in use and waited for at each priority level"),
+        _ => (
+            "histogram",
+            "[ALPHA] Observations, at the end of every nanosecond, of (the number of seats each priority level could use) / (current seat limit for that level if that is not zero otherwise max(1, round(server seat limit/10.0)))",
+        ),
     }
 }
 

@@ -180,6 +180,8 @@ async fn one_with_a_thousand_requests_does_not_hold_up_another() {
         "apiserver_flowcontrol_current_inqueue_requests{flow_schema=\"team\",priority_level=\"team\"} 0\n",
         "apiserver_flowcontrol_request_wait_duration_seconds_count{execute=\"true\",flow_schema=\"team\",priority_level=\"team\"} ",
         "apiserver_flowcontrol_nominal_limit_seats{priority_level=\"team\"} ",
+        "# TYPE apiserver_flowcontrol_demand_seats histogram\n",
+        "apiserver_flowcontrol_demand_seats_bucket{priority_level=\"team\",le=\"0.2\"} ",
     ] {
         assert!(page.contains(expected), "{expected} in {page}");
     }

@@ -196,7 +196,7 @@ async fn authenticated(
     };
     waypoint::apiserver::authenticate(&user.name);
     let known = Known { user, notes };
-    match Traced::begin(router.state.tracer.as_ref(), &parts, &info, &known.user, found.begun.received()) {
+    match Traced::begin(router.state.tracer.as_ref(), &parts, &info, &known.user, &found.begun) {
         None => identified(router, parts, body, info, known, found).await,
         // Few servers send spans: the others need no room for one beside each request.
         Some(traced) => Box::pin(traced.around(identified(router, parts, body, info, known, found))).await,

@@ -6,11 +6,11 @@
 use std::{borrow::Cow, sync::Arc};
 
 use api::status::StatusError;
-use clock::Timestamp;
 use http::request::Parts;
 use spans::{Context, Span, Tracer};
 
 use crate::{
+    audit::Begun,
     auth::User,
     http::{access::Peer, body::Response, request::Info},
     pages::metrics::requests,
@@ -22,15 +22,9 @@ const TRUSTED: [&str; 2] = ["system:masters", "system:monitoring"];
 pub struct Traced(Span);
 
 impl Traced {
-    /// The span of a request that arrived at this time.
-    pub fn begin(
-        tracer: Option<&Arc<Tracer>>,
-        parts: &Parts,
-        info: &Info,
-        user: &User,
-        arrived: Timestamp,
-    ) -> Option<Self> {
-        let tracer = tracer?;
+    /// The span of a request that began like this.
+    pub fn begin(tracer: Option<&Arc<Tracer>>, parts: &Parts, info: &Info, user: &User, begun: &Begun) -> Option<Self> {
+        let (tracer, arrived) = (tracer?, begun.received());
         let mut given = parts.headers.get_all("traceparent").iter();
         // Of two contexts none is the one that is meant.
         let came_with = given.next().filter(|_| given.next().is_none());
@@ -39,6 +33,7 @@ impl Traced {
         let mut span = tracer.serve(name(parts, info), came_with, trusted).since(arrived);
         if span.context().sampled {
             describe(&mut span, parts);
+            span.set("audit-id", begun.id());
             drop(span.part("authentication").map(|part| part.since(arrived)));
         }
         Some(Traced(span))

@@ -16,7 +16,7 @@ use http::{StatusCode, header};
 use super::{
     patch::unsupported,
     request::Request,
-    scale_object::{of, seen_by_writers, with_replicas},
+    scale_object::{of, seen_by_readers, seen_by_writers, with_replicas},
     write::{Outcome, Written},
 };
 use crate::{
@@ -38,7 +38,8 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     if request.call.info.verb == "get" {
         waypoint::apiserver::get(request.waypoint_name());
         let entry = request.shown(request.entry_new_enough().await?).await?;
-        return answer(&request, view, &object::of_entry(&definition, &entry), &[]);
+        let shown = seen_by_readers(&definition, scale, &object::of_entry(&definition, &entry))?;
+        return answer(&request, view, shown, &[]);
     }
     let agent = request.header(header::USER_AGENT).to_owned();
     let body = request.body().await?;
@@ -83,7 +84,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
         Outcome::Stored(entry) => object::of_entry(&definition, &request.shown(entry).await?),
         Outcome::Tried(value) => value,
     };
-    answer(&request, view, &value, &written.warnings)
+    answer(&request, view, of(&definition, scale, &value)?, &written.warnings)
 }
 
 /// That a patched Scale still says that it is one, if it says what it is.
@@ -122,13 +123,11 @@ async fn apply(request: &Request, ty: &Type, body: &[u8], options: &WriteOptions
     request.change(options, false, change).await
 }
 
-fn answer(request: &Request, view: View, object: &Value, warnings: &[String]) -> Result<Response, StatusError> {
-    let definition = &request.definition;
-    let scale = definition.scale.as_ref().ok_or_else(StatusError::no_route)?;
-    let shown = of(definition, scale, object)?;
+fn answer(request: &Request, view: View, scale: Value, warnings: &[String]) -> Result<Response, StatusError> {
     let table = request.objects().kinds.table();
     let columns = table.by_kind(SCALE.group, SCALE.version, SCALE.kind);
-    let mut response = respond::value(StatusCode::OK, &view::value(columns.unwrap_or(definition), view, shown));
+    let mut response =
+        respond::value(StatusCode::OK, &view::value(columns.unwrap_or(&request.definition), view, scale));
     respond::warn(&mut response, warnings);
     Ok(response)
 }

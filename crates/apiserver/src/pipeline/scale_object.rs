@@ -46,6 +46,16 @@ pub(super) fn of(definition: &Definition, scale: &Scale, object: &Value) -> Resu
     Ok(json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}))
 }
 
+/// The Scale of an object for those who read it: a custom one that says nothing of replicas has none.
+pub(super) fn seen_by_readers(definition: &Definition, scale: &Scale, object: &Value) -> Result<Value, StatusError> {
+    let seen = of(definition, scale, object)?;
+    if definition.is_custom() && at(object, &scale.wanted).is_null() {
+        let path = format!(".{}", scale.wanted);
+        return Err(StatusError::internal(format!("the spec replicas field {path:?} does not exist")));
+    }
+    Ok(seen)
+}
+
 /// The Scale of an object as patches find it: that of a custom one tells whether the object says anything of replicas.
 pub(super) fn seen_by_writers(definition: &Definition, scale: &Scale, object: &Value) -> Result<Value, StatusError> {
     let mut seen = of(definition, scale, object)?;

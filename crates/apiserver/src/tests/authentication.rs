@@ -41,7 +41,8 @@ async fn issuers_are_believed_as_the_file_says_now() {
     let idp = Idp::start(&[&key.public]).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("authentication.yaml");
-    let text = config(&idp, "a:", "");
+    const ANONYMOUS: &str = ", anonymous: {enabled: true, conditions: [{path: /livez}]}";
+    let text = config(&idp, "a:", ANONYMOUS);
     std::fs::write(&file, &text).unwrap();
     let configuration = Configuration::parse(&text, &["https://us".to_owned()]).unwrap();
     let authentication = Settings { configuration, file: Some((file.clone(), text)) };
@@ -56,7 +57,7 @@ async fn issuers_are_believed_as_the_file_says_now() {
     let review = talk.ok("+root", "POST /apis/authentication.k8s.io/v1/tokenreviews", nobodys).await;
     assert_eq!(review["status"], json!({"user": {}, "error": "invalid bearer token"}));
     // Users who are remembered by their tokens go with the configuration.
-    std::fs::write(&file, config(&idp, "b:", ", anonymous: {enabled: true, conditions: [{path: /livez}]}")).unwrap();
+    std::fs::write(&file, config(&idp, "b:", ANONYMOUS)).unwrap();
     while who(&talk, &token).await == "a:jane" {
         tokio::task::yield_now().await;
     }
@@ -65,26 +66,31 @@ async fn issuers_are_believed_as_the_file_says_now() {
     assert_eq!(talk.say("", "GET /readyz", Value::Null).await.0, 401, "strangers may ask for the one path");
     assert_eq!(talk.say("", "GET /livez/ping", Value::Null).await.0, 401);
     // The server's own issuer cannot be somebody else's: such a file changes nothing.
-    let hijack = config(&idp, "c:", "").replace(&idp.url(), "https://us");
-    std::fs::write(&file, hijack).unwrap();
     let failed = async || {
         let request =
             http::Request::get("/metrics").extension(std::sync::Arc::new(crate::User::new("root", ["system:masters"])));
         let response = talk.0.handle(request.body(crate::http::body::Body::empty()).unwrap()).await;
         let page = response.into_body().collect(1 << 24).await.unwrap();
-        String::from_utf8_lossy(&page).lines().any(|line| {
-            line.starts_with("apiserver_authentication_config_controller_automatic_reloads_total{status=\"failure\"")
-        })
+        let page = String::from_utf8_lossy(&page).into_owned();
+        let name = "apiserver_authentication_config_controller_automatic_reloads_total{status=\"failure\"";
+        let line = page.lines().find(|line| line.starts_with(name));
+        line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse::<u32>().unwrap())
     };
-    while !failed().await {
-        tokio::task::yield_now().await;
+    // Nor may strangers be let in otherwise than at the start.
+    let hijack = config(&idp, "c:", ANONYMOUS).replace(&idp.url(), "https://us");
+    for (count, text) in [hijack, config(&idp, "c:", ", anonymous: {enabled: true}")].into_iter().enumerate() {
+        std::fs::write(&file, text).unwrap();
+        while failed().await <= count as u32 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(who(&talk, &token).await, "b:jane");
     }
-    assert_eq!(who(&talk, &token).await, "b:jane");
-    std::fs::write(&file, "{apiVersion: apiserver.config.k8s.io/v1, kind: AuthenticationConfiguration}").unwrap();
+    let empty = format!("{{apiVersion: apiserver.config.k8s.io/v1, kind: AuthenticationConfiguration{ANONYMOUS}}}");
+    std::fs::write(&file, empty).unwrap();
     while who(&talk, &token).await != "401" {
         tokio::task::yield_now().await;
     }
-    assert_eq!(talk.say("", "GET /readyz", Value::Null).await.0, 200, "the flag decides again");
+    assert_eq!(talk.say("", "GET /readyz", Value::Null).await.0, 401);
 }
 
 #[tokio::test]

@@ -111,6 +111,9 @@ async fn one_object_is_read_and_written_in_every_version() {
     assert_eq!(shown(&scene.ok(&format!("GET {V1}/a"), "").await), "a.io/v1 g:3");
     let status = scene.ok(&format!("PATCH {V2}/a/status\n{MERGE}"), r#"{"status":{"replicas":4}}"#).await;
     assert_eq!((shown(&status), &status["status"]["replicas"]), (json!("a.io/v2 g 3"), &json!(4)));
+    let scale = scene.say(&format!("GET {V2}/a/scale"), "").await;
+    let why = r#"Internal error occurred: the spec replicas field ".spec.replicas" does not exist"#;
+    assert_eq!((scale.code, scale.at("/message")), (500, json!(why)));
     let scale = scene.ok(&format!("PATCH {V2}/a/scale\n{MERGE}"), r#"{"spec":{"replicas":5}}"#).await;
     assert_eq!((&scale["kind"], &scale["spec"]["replicas"]), (&json!("Scale"), &json!(5)));
     assert_eq!(scene.ok(&format!("GET {V2}/a/scale"), "").await["status"]["replicas"], 4);
@@ -122,6 +125,29 @@ async fn one_object_is_read_and_written_in_every_version() {
     assert_eq!((shown(&marked), marked["metadata"]["deletionTimestamp"].is_string()), (json!("a.io/v2 g 3"), true));
     scene.ok(&format!("PATCH {V2}/a\n{MERGE}"), r#"{"metadata":{"finalizers":null}}"#).await;
     assert_eq!(scene.say(&format!("GET {V2}/a"), "").await.code, 404);
+}
+
+#[tokio::test]
+async fn conversions_are_counted() {
+    let scene = Scene::start("v1").await;
+    scene.ok(&format!("POST {V1}"), v1("a", "a:1")).await;
+    scene.ok(&format!("GET {V2}/a"), "").await;
+    scene.webhook.be(Mood::Refusing("too hot"));
+    assert_eq!(scene.say(&format!("GET {V2}/a"), "").await.code, 500);
+    let page = scene.say("GET /metrics", "").await.text;
+    let (good, bad) =
+        (r#"result="success",failure_type="""#, r#"result="failure",failure_type="conversion_webhook_call_failure""#);
+    let of_kind = r#"crd_name="hosts.a.io",from_version="v1",to_version="v2""#;
+    for line in [
+        format!("apiserver_conversion_webhook_request_total{{{good}}} 1"),
+        format!("apiserver_conversion_webhook_request_total{{{bad}}} 1"),
+        format!("apiserver_conversion_webhook_duration_seconds_count{{{good}}} 1"),
+        format!("apiserver_conversion_webhook_duration_seconds_count{{{bad}}} 1"),
+        format!("apiserver_crd_conversion_webhook_duration_seconds_count{{{of_kind},succeeded=\"true\"}} 1"),
+        format!("apiserver_crd_conversion_webhook_duration_seconds_count{{{of_kind},succeeded=\"false\"}} 1"),
+    ] {
+        assert!(page.lines().any(|one| one == line), "{line} in {page}");
+    }
 }
 
 #[tokio::test]

@@ -86,7 +86,9 @@ impl TokenWebhook {
         let answer = retried(BACKOFF, |failure: &kubeconfig::Failure| failure.again, put).await;
         let answer = answer.map_err(|failure| failure.message)?;
         let said = read(&self.api_version, &answer)?;
-        if !self.time.is_zero() && answer.len() <= REMEMBERED_BYTES {
+        // An error may be over at the next question.
+        let lasts = !matches!(&said, Said::Unknown(why) if !why.is_empty());
+        if lasts && !self.time.is_zero() && answer.len() <= REMEMBERED_BYTES {
             let mut remembered = self.remembered.lock();
             if remembered.len() >= REMEMBERED {
                 remembered.clear();
@@ -217,7 +219,11 @@ mod tests {
         let asked = hook.questions();
         assert_eq!(asked.len(), 2, "both answers are remembered");
         assert_eq!(asked[0].2["spec"], json!({"token": "good", "audiences": ["api"]}));
-        check("late", Err("the token is over")).await;
+        hook.questions();
+        for _ in 0..2 {
+            check("late", Err("the token is over")).await;
+        }
+        assert_eq!(hook.questions().len(), 2, "an error is not remembered");
         check("here", Ok(Some("jane"))).await;
         check("elsewhere", Ok(None)).await;
         check("nobody", Err("the answer names no user")).await;

@@ -7,7 +7,7 @@ mod asked;
 mod constrained;
 mod legacy;
 
-use api::status::StatusError;
+use api::{status::StatusError, validation::field::quote};
 use http::HeaderMap;
 
 use super::{Attributes, Authorizer, User, Verdict, forbidden, header, user};
@@ -72,10 +72,7 @@ impl Impersonation {
         }
         let what = match self {
             Impersonation::Legacy => format!("{} without impersonating a user", references(&wanted)),
-            Impersonation::Constrained => {
-                let what = format!("{:?}", (&wanted.groups, &wanted.uid, &wanted.extra));
-                format!("{what} without impersonating a user name")
-            }
+            Impersonation::Constrained => format!("{} without impersonating a user name", go_syntax(&wanted)),
         };
         Err(StatusError::bad_request(format!("requested {what}")))
     }
@@ -110,6 +107,20 @@ fn references(wanted: &User) -> String {
     let extra = extra.map(|(key, value)| format!("{{UserExtra  {value}  {version}  {key}}}"));
     let uid = (!wanted.uid.is_empty()).then(|| format!("{{UID  {}  {version}  }}", wanted.uid));
     format!("[{}]", groups.chain(extra).chain(uid).collect::<Vec<_>>().join(" "))
+}
+
+/// A user without a name as Go writes one in its own syntax.
+fn go_syntax(wanted: &User) -> String {
+    let texts = |list: &[String]| {
+        let quoted: Vec<String> = list.iter().map(|text| quote(text)).collect();
+        format!("[]string{{{}}}", quoted.join(", "))
+    };
+    let groups = if wanted.groups.is_empty() { "[]string(nil)".to_owned() } else { texts(&wanted.groups) };
+    let extra: Vec<String> =
+        wanted.extra.iter().map(|(key, values)| format!("{}:{}", quote(key), texts(values))).collect();
+    let extra = if extra.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", extra.join(", ")) };
+    let uid = quote(&wanted.uid);
+    format!("&user.DefaultInfo{{Name:\"\", UID:{uid}, Groups:{groups}, Extra:map[string][]string{extra}}}")
 }
 
 /// Asks one question about a caller that wants to be somebody else. Without an answer it is refused.
@@ -182,6 +193,16 @@ mod of_headers {
         let nameless = requested(&[(GROUP, "g"), (UID, "u"), ("Impersonate-Extra-a", "1")]).unwrap_err();
         let parts = "{Group  g    } {UserExtra  1  authentication.k8s.io/v1  a} {UID  u  authentication.k8s.io/v1  }";
         assert_eq!(nameless.message, format!("requested [{parts}] without impersonating a user"));
+        let constrained = |list: &[(&str, &str)], user: &str| {
+            let error = Impersonation::Constrained.requested(&headers(list)).unwrap_err();
+            assert_eq!(error.message, format!("requested &user.DefaultInfo{user} without impersonating a user name"));
+        };
+        let (group, groups) = ((GROUP, "g"), r#"Groups:[]string{"g"}"#);
+        constrained(&[group], &format!(r#"{{Name:"", UID:"", {groups}, Extra:map[string][]string(nil)}}"#));
+        constrained(
+            &[(UID, "u"), ("Impersonate-Extra-a", "1"), ("Impersonate-Extra-a", "2"), ("Impersonate-Extra-b", "\"")],
+            r#"{Name:"", UID:"u", Groups:[]string(nil), Extra:map[string][]string{"a":[]string{"1", "2"}, "b":[]string{"\""}}}"#,
+        );
         let mut raw = HeaderMap::new();
         raw.insert(USER, http::HeaderValue::from_bytes(b"j\xf6s\xe9").unwrap());
         assert_eq!(Impersonation::Legacy.requested(&raw).unwrap_err().code, 400);

@@ -126,6 +126,20 @@ async fn each_verb_has_its_span_and_those_of_its_steps() {
 }
 
 #[tokio::test]
+async fn the_audit_finds_the_span_of_a_request() {
+    let (scene, mut spans) = scene(0).await;
+    let user = Arc::new(User::new("jane", ["system:masters"]).authenticated());
+    let from = "10.0.0.1:1".parse().unwrap();
+    for (given, shown) in [("abc".to_owned(), "abc".to_owned()), ("d".repeat(100), "d".repeat(64))] {
+        let request = http::Request::get("/version").header("traceparent", CAME_WITH).header("audit-id", given);
+        let peer = crate::http::access::Peer { address: from, certificates: Vec::new().into() };
+        scene.talk.0.handle(request.extension(user.clone()).extension(peer).body(Body::empty()).unwrap()).await;
+        let all = served(&mut spans).await;
+        assert_eq!(attribute(all.last().unwrap(), "audit-id"), Some(&Attribute::from(&*shown)));
+    }
+}
+
+#[tokio::test]
 async fn a_stranger_neither_fills_the_collector_nor_chooses_a_trace() {
     let (tracer, mut spans) = Tracer::new(0);
     let talk = Talk::over(Options { tracer: Some(tracer), ..options() }).await;

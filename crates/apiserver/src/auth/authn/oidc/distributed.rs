@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 use json::{Map, Value};
 use parking_lot::Mutex;
 
-use super::{Settings, Told, Voucher, keys::Issuer, token::Token};
+use super::{Settings, Voucher, keys::Issuer, token::Token};
 use crate::{auth::authn::token::Rejected, outbound::fetch::Fetcher};
 
 /// A token that is fetched has at most this many bytes.
@@ -20,18 +20,16 @@ pub(super) struct Distributed {
     algorithms: Vec<String>,
     audiences: Vec<String>,
     issuers: Mutex<HashMap<String, Arc<Voucher>>>,
-    told: Told,
 }
 
 impl Distributed {
-    pub fn new(claim: &str, fetcher: Arc<Fetcher>, settings: &Settings, told: Told) -> Self {
+    pub fn new(claim: &str, fetcher: Arc<Fetcher>, settings: &Settings) -> Self {
         Distributed {
             claim: claim.to_owned(),
             fetcher,
             algorithms: settings.algorithms.clone(),
             audiences: settings.audiences.clone(),
             issuers: Mutex::default(),
-            told,
         }
     }
 
@@ -76,8 +74,9 @@ impl Distributed {
         if issuers.len() >= ISSUERS {
             return Err(format!("there are too many issuers of distributed claims for {issuer:?} to be one"));
         }
+        // Metrics tell of the issuers of the configuration alone: these here are named by tokens.
         let voucher = Arc::new(Voucher {
-            issuer: Issuer::new(issuer, None, self.fetcher.clone(), self.told.clone()),
+            issuer: Issuer::new(issuer, None, self.fetcher.clone(), None),
             algorithms: self.algorithms.clone(),
             audiences: self.audiences.clone(),
         });

@@ -39,8 +39,6 @@ static KEY_SET: Metric = Metric {
 /// A key of a set.
 pub struct Key {
     pub id: String,
-    /// The only algorithm that it is for; empty where the set does not say.
-    pub algorithm: String,
     pub numbers: Numbers,
 }
 
@@ -59,7 +57,8 @@ pub struct Issuer {
     keys: RwLock<Arc<Vec<Key>>>,
     /// One fetch at a time; the others wait for what it brings.
     last: Mutex<Last>,
-    told: Told,
+    /// `None` for an issuer whose fetches are not told of.
+    told: parking_lot::Mutex<Option<Told>>,
 }
 
 #[derive(Default)]
@@ -72,10 +71,24 @@ struct Last {
 }
 
 impl Issuer {
-    pub fn new(url: &str, discovery: Option<&str>, fetcher: Arc<Fetcher>, told: Told) -> Self {
+    pub fn new(url: &str, discovery: Option<&str>, fetcher: Arc<Fetcher>, told: Option<Told>) -> Self {
         let discovery = discovery.map_or_else(|| format!("{}{WELL_KNOWN}", url.trim_end_matches('/')), str::to_owned);
-        let (keys, last) = (RwLock::default(), Mutex::default());
+        let (keys, last, told) = (RwLock::default(), Mutex::default(), parking_lot::Mutex::new(told));
         Issuer { url: url.to_owned(), discovery, fetcher, keys, last, told }
+    }
+
+    /// Finds out where the keys are, if that is not known yet.
+    pub async fn find(&self) -> Result<(), Rejected> {
+        let mut last = self.last.lock().await;
+        self.keys_url(&mut last).await.map(drop)
+    }
+
+    /// Tells of no fetch any more, and takes back what it told unless another issuer has its place.
+    pub fn retire(&self, replaced: bool) {
+        let Some(told) = self.told.lock().take().filter(|_| !replaced) else { return };
+        let labels = [("jwt_issuer_hash", &*hash(&self.url)), ("apiserver_id_hash", &*told.server)];
+        told.metrics.forget(&FETCHED, &labels);
+        told.metrics.forget(&KEY_SET, &labels);
     }
 
     /// Whether the issuer signed a token.
@@ -112,25 +125,32 @@ impl Issuer {
     }
 
     fn tell(&self, fetched: &Result<(Vec<Key>, String), Rejected>) {
-        let (issuer, server) = (hash(&self.url), &*self.told.server);
+        // The lock is held until all is told, so that nothing is told that was taken back.
+        let told = self.told.lock();
+        let Some(Told { metrics, server }) = &*told else { return };
+        let issuer = hash(&self.url);
         let result = if fetched.is_ok() { "success" } else { "failure" };
         let labels = [("result", result), ("jwt_issuer_hash", &*issuer), ("apiserver_id_hash", server)];
-        self.told.metrics.set(&FETCHED, &labels, clock::now().as_second() as f64);
+        metrics.set(&FETCHED, &labels, clock::now().as_second() as f64);
         if let Ok((_, set)) = fetched {
             let labels = [("jwt_issuer_hash", &*issuer), ("apiserver_id_hash", server), ("hash", set.as_str())];
-            self.told.metrics.replace(&KEY_SET, &labels);
+            metrics.replace(&KEY_SET, &labels);
         }
     }
 
     /// The keys, and the hash of their document.
     async fn fetch(&self, last: &mut Last) -> Result<(Vec<Key>, String), Rejected> {
-        let url = match &last.keys_url {
-            Some(url) => url.clone(),
-            None => last.keys_url.insert(self.discover().await?).clone(),
-        };
+        let url = self.keys_url(last).await?;
         let bytes = self.fetcher.get(&url, None, DOCUMENT).await?;
         let keys = key_set(&bytes).map_err(|why| format!("{url}: {why}"))?;
         Ok((keys, hash(&String::from_utf8_lossy(&bytes))))
+    }
+
+    async fn keys_url(&self, last: &mut Last) -> Result<String, Rejected> {
+        Ok(match &last.keys_url {
+            Some(url) => url.clone(),
+            None => last.keys_url.insert(self.discover().await?).clone(),
+        })
     }
 
     async fn discover(&self) -> Result<String, Rejected> {
@@ -152,30 +172,27 @@ impl Issuer {
     }
 }
 
-/// Whether one of the keys made a token's signature.
+/// Whether one of the keys made a token's signature. A token that names a key is checked with keys of that name alone. The
+/// algorithm that a set gives a key is no more than a hint, as for go-jose: the key's own type decides which ones it can check.
 fn is_signed_by(token: &Token<'_>, keys: &[Key]) -> bool {
     keys.iter().any(|key| {
-        let meant = token.key_id.is_empty() || key.id.is_empty() || key.id == token.key_id;
-        let fits = key.algorithm.is_empty() || key.algorithm == token.algorithm;
-        meant && fits && jwk::verifies(&key.numbers, &token.algorithm, token.signed.as_bytes(), &token.signature)
+        let meant = token.key_id.is_empty() || key.id == token.key_id;
+        meant && jwk::verifies(&key.numbers, &token.algorithm, token.signed.as_bytes(), &token.signature)
     })
 }
 
-/// The keys of a set that sign. Keys of other sorts are passed over: a set may hold what is not for us.
+/// The keys of a set that can check signatures, whatever the set says they are used for. Keys of other sorts are passed over.
 fn key_set(bytes: &[u8]) -> Result<Vec<Key>, String> {
     let (set, _) = decode::raw(bytes, Format::Json).map_err(|why| why.to_string())?;
     let list = set.get("keys").and_then(Value::as_array).ok_or("it holds no keys")?;
     let key = |value: &Value| {
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-        if !matches!(text("use"), "" | "sig") {
-            return None;
-        }
         let numbers = match text("kty") {
             "RSA" => jwk::rsa(text("n"), text("e")),
             "EC" => jwk::curve(text("crv"), text("x"), text("y")),
             _ => None,
         };
-        Some(Key { id: text("kid").to_owned(), algorithm: text("alg").to_owned(), numbers: numbers? })
+        Some(Key { id: text("kid").to_owned(), numbers: numbers? })
     };
     Ok(list.iter().take(KEYS).filter_map(key).collect())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::rules::cel::identity::{Purpose, compile};
 use cel::{Budget, Composition, PER_CALL_LIMIT, Program, Value as Cel, Variables};
-use json::{Map, Value, json};
+use json::{Map, Number, Value, json};
 
 use super::{ClaimRule, Settings, Source};
 use crate::auth::{
@@ -81,6 +81,20 @@ fn claim<'c>(claims: &'c Value, name: &str) -> Result<&'c str, String> {
     }
 }
 
+/// Numbers as Go reads them where it does not know their type: all of them doubles, which is how expressions find them.
+fn doubles(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(double) = number.as_f64().and_then(Number::from_f64) {
+                *number = double;
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(doubles),
+        Value::Object(fields) => fields.iter_mut().for_each(|(_, value)| doubles(value)),
+        _ => {}
+    }
+}
+
 fn one_text(value: Cel<'_>, wrong: &'static str) -> Result<String, &'static str> {
     value.as_str().map(str::to_owned).ok_or(wrong)
 }
@@ -127,7 +141,8 @@ impl Mapping {
     }
 
     pub fn user(&self, claims: Map) -> Result<User, Rejected> {
-        let claims = Value::Object(claims);
+        let mut claims = Value::Object(claims);
+        doubles(&mut claims);
         let user = User {
             name: self.username(&claims)?,
             groups: self.groups(&claims)?,

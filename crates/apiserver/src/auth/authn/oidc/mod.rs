@@ -97,15 +97,30 @@ pub struct Jwt {
 impl Jwt {
     pub fn new(settings: &Settings, told: Told) -> Result<Self, String> {
         let fetcher = Arc::new(Fetcher::new(settings.authorities.as_deref())?);
-        let issuer = Issuer::new(&settings.url, settings.discovery.as_deref(), fetcher.clone(), told.clone());
+        let issuer = Issuer::new(&settings.url, settings.discovery.as_deref(), fetcher.clone(), Some(told.clone()));
         let (algorithms, audiences) = (settings.algorithms.clone(), settings.audiences.clone());
         let distributed = match &settings.groups {
-            Source::Claim { name, .. } => Some(Distributed::new(name, fetcher, settings, told.clone())),
+            Source::Claim { name, .. } => Some(Distributed::new(name, fetcher, settings)),
             _ => None,
         };
         let mapping = Mapping::new(settings)?;
         let url = settings.url.clone();
         Ok(Jwt { url, voucher: Voucher { issuer, algorithms, audiences }, mapping, distributed, told })
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Finds the issuer by its discovery document.
+    pub async fn find(&self) -> Result<(), Rejected> {
+        let found = self.voucher.issuer.find().await;
+        found.map_err(|why| format!("oidc: authenticator for issuer {:?} is not initialized: {why}", self.url))
+    }
+
+    /// Its tokens are believed no more, or by another one in its place.
+    pub fn retire(&self, replaced: bool) {
+        self.voucher.issuer.retire(replaced);
     }
 
     async fn user(&self, token: Token<'_>) -> Result<User, Rejected> {

@@ -124,6 +124,24 @@ async fn claims_become_a_user() {
     refused(json!({"roles": 1}), "error evaluating group claim expression").await;
     refused(json!({"org": "o"}), "error evaluating username claim expression").await;
     refused(json!({"x": [1]}), "expression must return a string or a list of strings").await;
+    // Numbers are doubles, whatever they look like.
+    let number = async |expression: &str| {
+        let username = Source::Expression(expression.to_owned());
+        let claims = json!({"num": 1_234_567_890_123_i64, "list": [{"n": 5}]});
+        found(Settings { username, ..settings(&idp) }, claims).await.map(|user| user.name)
+    };
+    for (expression, expected) in [
+        ("string(claims.num)", "1.234567890123e+12"),
+        ("string(claims.list[0].n)", "5"),
+        ("string(claims.list[0].n / 2.0)", "2.5"),
+        ("type(claims.num) == double ? 'double' : 'other'", "double"),
+        ("claims.list[0].n == 5 && claims.num > 5 ? 'yes' : 'no'", "yes"),
+    ] {
+        assert_eq!(number(expression).await.as_deref(), Ok(expected), "{expression}");
+    }
+    for expression in ["string(claims.num % 2)", "string(claims.num + 1)"] {
+        assert!(number(expression).await.unwrap_err().contains("no such overload"), "{expression}");
+    }
     let email =
         || Settings { username: Source::Claim { name: "email".into(), prefix: String::new() }, ..settings(&idp) };
     assert_eq!(found(email(), json!({"email": "a@b"})).await.unwrap().name, "a@b");
@@ -177,7 +195,9 @@ async fn forged_tokens_are_nobodys() {
         (token(&key, &head.replace("ES256", "ES384"), &text), "unsupported algorithm"),
         (changed(json!({"aud": "others"})), "expected audience in"),
         (changed(json!({"aud": []})), "expected audience in"),
-        (changed(json!({"aud": {"us": true}})), "expected audience in"),
+        (changed(json!({"aud": {"us": true}})), "failed to unmarshal claims: aud is"),
+        (changed(json!({"aud": ["us", 5]})), "failed to unmarshal claims: aud is"),
+        (changed(json!({"aud": [null]})), "expected audience in"),
         (changed(json!({"exp": now - 1})), "token is expired"),
         (changed(json!({"exp": 1e300})), "token is expired"),
         (changed(json!({"exp": u64::MAX})), "token is expired"),
@@ -259,9 +279,11 @@ async fn an_issuer_that_lies_is_not_believed() {
         (DISCOVERY, document(&url, "file:///etc/passwd"), "invalid format"),
         (DISCOVERY, Page::Text("no".into()), "failed to decode provider discovery object"),
         (DISCOVERY, Page::Status(404), "it answered 404"),
-        (DISCOVERY, Page::Redirecting(format!("{url}{KEYS}")), "it answered 302"),
+        (DISCOVERY, Page::Redirecting(format!("{url}{KEYS}")), "did not match the issuer URL returned by provider"),
+        (DISCOVERY, Page::Redirecting("http://localhost/".into()), "only https is spoken"),
+        (DISCOVERY, Page::Redirecting(DISCOVERY.into()), "stopped after 10 redirects"),
         (DISCOVERY, Page::Endless, "has more than 1048576 bytes"),
-        (KEYS, Page::Redirecting(format!("{url}{DISCOVERY}")), "it answered 302"),
+        (KEYS, Page::Redirecting(format!("{url}{DISCOVERY}")), "it holds no keys"),
         (KEYS, Page::Endless, "has more than 1048576 bytes"),
         (KEYS, Page::Text("[]".into()), "it holds no keys"),
         (
@@ -280,6 +302,10 @@ async fn an_issuer_that_lies_is_not_believed() {
     let strangers = Settings { authorities: Some(Idp::start(&[]).await.authorities()), ..settings(&idp) };
     let said = name(&jwt(&strangers), &token).await.unwrap_err();
     assert!(said.contains("tls"), "{said}");
+    idp.be("/moved", good());
+    idp.be(DISCOVERY, Page::Redirecting("/moved".into()));
+    idp.use_keys(&[&key.public]);
+    assert_eq!(name(&jwt(&settings(&idp)), &token).await.unwrap(), "idp:jane", "a redirect is followed");
     // The document may be elsewhere, but speaks of the same issuer.
     idp.be("/elsewhere", good());
     idp.use_keys(&[&key.public]);
@@ -328,7 +354,7 @@ async fn groups_may_stand_elsewhere() {
         (Page::Text(signed(&key, &idp.claims(json!({"groups": ["a"], "exp": 1})))), "token is expired"),
         (Page::Text(signed(&key, &idp.claims(json!({"roles": ["a"]})))), "did not contain claim: groups"),
         (Page::Text("no".into()), "malformed token"),
-        (Page::Redirecting("https://169.254.169.254/".into()), "it answered 302"),
+        (Page::Redirecting("http://169.254.169.254/".into()), "only https is spoken"),
         (Page::Endless, "has more than 65536 bytes"),
     ] {
         idp.be("/groups", page);
@@ -345,4 +371,53 @@ async fn groups_may_stand_elsewhere() {
     let present =
         signed(&key, &idp.claims(json!({"groups": "b", "_claim_names": {"groups": "s"}, "_claim_sources": 7})));
     assert_eq!(user(&jwt, &present).await.unwrap().unwrap().groups, ["idp:b"], "what is there is not looked for");
+}
+
+/// The rules of go-oidc and go-jose: a token that names a key is checked with keys of that name; the set's words on use and
+/// algorithm are no more than words.
+#[tokio::test]
+async fn keys_are_chosen_by_their_names_and_types() {
+    let key = SigningKey::create().unwrap();
+    let idp = Idp::start(&[]).await;
+    let good = idp.claims(json!({})).to_string();
+    let check = async |changes: &[(&str, Option<&str>)], head: Value, known: bool| {
+        let mut jwk: json::Map =
+            key.public.jwk().into_iter().map(|(name, text)| (name.to_owned(), Value::from(text))).collect();
+        for (name, value) in changes {
+            jwk.remove(name);
+            if let Some(value) = value {
+                jwk.insert((*name).to_owned(), Value::from(*value));
+            }
+        }
+        idp.publish(KEYS, &json!({"keys": [jwk]}));
+        let settings = Settings { algorithms: vec!["ES256".into(), "ES384".into(), "RS256".into()], ..settings(&idp) };
+        let found = name(&jwt(&settings), &token(&key, &head.to_string(), &good)).await;
+        assert_eq!(found.is_ok(), known, "{changes:?} {head}: {found:?}");
+    };
+    let named = json!({"alg": "ES256", "kid": "k"});
+    check(&[("kid", Some("k")), ("alg", Some("ES384"))], named.clone(), true).await;
+    check(&[("kid", Some("k")), ("alg", None), ("use", Some("enc"))], named.clone(), true).await;
+    check(&[("kid", None)], named.clone(), false).await;
+    check(&[("kid", Some("other"))], named.clone(), false).await;
+    check(&[("kid", None)], json!({"alg": "ES256"}), true).await;
+    check(&[("kid", Some("k"))], json!({"alg": "ES256"}), true).await;
+    // No word of the set makes a key check what it cannot.
+    for algorithm in ["ES384", "RS256", "HS256", "none"] {
+        check(&[("kid", Some("k")), ("alg", Some(algorithm))], json!({"alg": algorithm, "kid": "k"}), false).await;
+    }
+}
+
+#[tokio::test]
+async fn the_issuers_of_distributed_claims_are_in_no_metrics() {
+    let (key, other) = (SigningKey::create().unwrap(), SigningKey::create().unwrap());
+    let (idp, elsewhere) = (Idp::start(&[&key.public]).await, Idp::start(&[&other.public]).await);
+    let authorities = Some(format!("{}{}", idp.authorities(), elsewhere.authorities()));
+    let told = Told { metrics: Arc::default(), server: "s".to_owned() };
+    let jwt = Jwt::new(&Settings { authorities, ..settings(&idp) }, told.clone()).unwrap();
+    elsewhere.be("/groups", Page::Text(signed(&other, &elsewhere.claims(json!({"groups": ["a"]})))));
+    let source = json!({"endpoint": format!("{}/groups", elsewhere.url())});
+    let claims = idp.claims(json!({"_claim_names": {"groups": "s"}, "_claim_sources": {"s": source}}));
+    assert_eq!(user(&jwt, &signed(&key, &claims)).await.unwrap().unwrap().groups, ["idp:a"]);
+    let (page, hash) = (told.metrics.render(), crate::auth::metrics::hash);
+    assert!(page.contains(&hash(&idp.url())) && !page.contains(&hash(&elsewhere.url())), "{page}");
 }

@@ -79,11 +79,7 @@ impl<'t> Token<'t> {
                 self.algorithm
             ));
         }
-        let named: Vec<&str> = match self.claims.get("aud") {
-            Some(Value::String(one)) => vec![one],
-            Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
-            _ => Vec::new(),
-        };
+        let named = self.audiences()?;
         if !audiences.iter().any(|audience| named.contains(&audience.as_str())) {
             return Err(format!("oidc: expected audience in {audiences:?} got {named:?}"));
         }
@@ -97,6 +93,19 @@ impl<'t> Token<'t> {
                 Err(format!("oidc: current time {now} before the nbf (not before) time: {begin}"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The audiences that it names: a text or a list of texts. Null is one that is empty, as Go reads it.
+    fn audiences(&self) -> Result<Vec<&str>, Rejected> {
+        let wrong = || "oidc: failed to unmarshal claims: aud is neither a text nor a list of texts".to_owned();
+        fn text(value: &Value) -> Option<&str> {
+            if value.is_null() { Some("") } else { value.as_str() }
+        }
+        match self.claims.get("aud") {
+            None => Ok(Vec::new()),
+            Some(Value::Array(list)) => list.iter().map(|one| text(one).ok_or_else(wrong)).collect(),
+            Some(one) => Ok(vec![text(one).ok_or_else(wrong)?]),
         }
     }
 

@@ -16,7 +16,7 @@ use std::{
     },
 };
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use parking_lot::RwLock;
 
 use super::{
@@ -66,6 +66,20 @@ impl InForce {
     fn new(configuration: &Configuration, told: &Told) -> Result<Self, String> {
         let issuers = configuration.issuers.iter().map(|settings| Jwt::new(settings, told.clone()));
         Ok(InForce { issuers: issuers.collect::<Result<_, _>>()?, configuration: configuration.clone() })
+    }
+
+    /// Finds all issuers.
+    async fn find(&self) -> Result<(), String> {
+        let found = join_all(self.issuers.iter().map(|issuer| issuer.find())).await;
+        let missing: Vec<String> = found.into_iter().filter_map(Result::err).collect();
+        if missing.is_empty() { Ok(()) } else { Err(missing.join(", ")) }
+    }
+
+    /// Another configuration is in force from now on.
+    fn retire(&self, next: &InForce) {
+        for issuer in &self.issuers {
+            issuer.retire(next.issuers.iter().any(|other| other.url() == issuer.url()));
+        }
     }
 }
 
