@@ -3,6 +3,10 @@
 //! The caller never waits: events go through a bounded queue, and one that finds it full is dropped. A single task per
 //! recorder correlates them as client-go does: the same event again raises a count, many alike are combined into one,
 //! and an object that causes too many is silenced for a while.
+//!
+//! The newer form (events.k8s.io) also says what the component was doing. Of these events the second alike begins a series, which is
+//! written anew from time to time.
+//! Upstream counterpart: client-go/tools/record, client-go/tools/events.
 
 use std::{
     collections::HashMap,
@@ -12,9 +16,13 @@ use std::{
 
 use api::object::{Kind, Object};
 use clock::Timestamp;
-use json::json;
+use json::{Value, json};
 use k8s_openapi::{
-    api::core::v1::{Event, EventSource, ObjectReference},
+    Resource as _,
+    api::{
+        core::v1::{Event, EventSource, ObjectReference},
+        events::v1::{Event as NewEvent, EventSeries},
+    },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time},
 };
 use tokio::sync::mpsc;
@@ -101,24 +109,109 @@ pub fn reference<K: Kind>(object: &K) -> ObjectReference {
     }
 }
 
+/// Something that a component did, or was about to do, to an object.
+#[derive(Debug, Clone, Copy)]
+pub struct Act<'a> {
+    pub kind: EventKind,
+    pub reason: &'a str,
+    /// The work in which it happened, in upstream's word.
+    pub action: &'a str,
+    /// The other object that has a part in it.
+    pub related: Option<&'a ObjectReference>,
+}
+
+/// Records events of the newer form in the name of one component. Cloning shares the queue.
+#[derive(Clone)]
+pub struct ActRecorder {
+    queue: mpsc::Sender<NewEvent>,
+}
+
+impl ActRecorder {
+    /// `controller` is the component; the instance is told by its machine.
+    pub fn new(client: Client, controller: &str) -> Self {
+        let (queue, acts) = mpsc::channel(QUEUE);
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        tokio::spawn(deliver_acts(client, Ongoing::new(controller, host.trim()), acts));
+        ActRecorder { queue }
+    }
+
+    /// Tells of an act. Returns at once.
+    pub fn tell(&self, object: &ObjectReference, act: Act<'_>, note: &str) {
+        let event = NewEvent {
+            event_time: Some(MicroTime(clock::now())),
+            action: Some(act.action.to_owned()),
+            reason: Some(act.reason.to_owned()),
+            regarding: Some(object.clone()),
+            related: act.related.cloned(),
+            note: Some(note.to_owned()),
+            type_: Some(act.kind.as_str().to_owned()),
+            ..NewEvent::default()
+        };
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.queue.try_send(event) {
+            tracing::debug!(reason = act.reason, note, "the event queue is full, event dropped");
+        }
+    }
+}
+
+async fn deliver_acts(client: Client, mut ongoing: Ongoing, mut acts: mpsc::Receiver<NewEvent>) {
+    let resource = Resource {
+        group: NewEvent::GROUP.to_owned(),
+        version: NewEvent::VERSION.to_owned(),
+        kind: NewEvent::KIND.to_owned(),
+        plural: NewEvent::URL_PATH_SEGMENT.to_owned(),
+    };
+    let (mut ends, mut refreshes) = (clock::interval(SERIES_ENDS), clock::interval(SERIES_REFRESH));
+    loop {
+        let writes = tokio::select! {
+            biased;
+            next = acts.recv() => match next {
+                Some(next) => ongoing.take(next).into_iter().collect(),
+                None => return,
+            },
+            _ = ends.tick() => ongoing.end(clock::now()),
+            _ = refreshes.tick() => ongoing.refresh(),
+        };
+        for one in writes {
+            write(&client, &resource, one).await;
+        }
+    }
+}
+
 async fn deliver(client: Client, source: EventSource, mut told: mpsc::Receiver<Told>) {
     let resource = Resource::of::<Event>();
     let mut correlator = Correlator::new(source);
     while let Some(next) = told.recv().await {
-        let Some(mut send) = correlator.correlate(next) else { continue };
-        for attempt in 0..TRIES {
-            match rest::write(&client, &resource, &send.namespace, &send.name, "", &send.verb()).await {
-                Ok(_) => break,
-                // The event that is counted up is gone: its time to live was over. Start a new one.
-                Err(Error::Api(status)) if status.code == 404 && send.patch => send.patch = false,
-                Err(Error::Api(status)) if status.code < 500 && status.code != 429 => {
-                    tracing::debug!(name = send.name, message = status.message, "the server refused an event");
-                    break;
-                }
-                Err(error) => {
-                    tracing::debug!(name = send.name, %error, attempt, "cannot send an event");
-                    clock::sleep(Duration::from_secs(1 << attempt)).await;
-                }
+        let Some(send) = correlator.correlate(next) else { continue };
+        write(&client, &resource, send.write()).await;
+    }
+}
+
+/// The write of an event: of all of it, or of a change where it is there already.
+struct Write {
+    namespace: String,
+    name: String,
+    whole: Value,
+    change: Option<Value>,
+}
+
+async fn write(client: &Client, resource: &Resource, write: Write) {
+    let Write { namespace, name, whole, mut change } = write;
+    for attempt in 0..TRIES {
+        let verb = match &change {
+            Some(change) => Verb::StrategicPatch(change.clone()),
+            None => Verb::Create(whole.clone()),
+        };
+        match rest::write(client, resource, &namespace, &name, "", &verb).await {
+            Ok(_) => break,
+            // The event that goes on is gone: its time to live was over. Start a new one.
+            Err(Error::Api(status)) if status.code == 404 && change.is_some() => change = None,
+            Err(Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                tracing::debug!(name, message = status.message, "the server refused an event");
+                break;
+            }
+            Err(error) => {
+                tracing::debug!(name, %error, attempt, "cannot send an event");
+                clock::sleep(Duration::from_secs(1 << attempt)).await;
             }
         }
     }
@@ -134,12 +227,11 @@ struct Send {
 }
 
 impl Send {
-    fn verb(&self) -> Verb {
-        if !self.patch {
-            return Verb::Create(self.event.to_value());
-        }
+    fn write(self) -> Write {
         let Event { count, last_timestamp, message, .. } = &self.event;
-        Verb::StrategicPatch(json!({"count": count, "lastTimestamp": last_timestamp, "message": message}))
+        let change = json!({"count": count, "lastTimestamp": last_timestamp, "message": message});
+        let whole = self.event.to_value();
+        Write { namespace: self.namespace, name: self.name, whole, change: self.patch.then_some(change) }
     }
 }
 
@@ -190,6 +282,88 @@ impl Numbers {
         let moment = at.as_nanosecond() / Self::OWN;
         self.last = moment.max(self.last + 1);
         self.last * Self::OWN + self.own
+    }
+}
+
+/// A series is over when this passed without another event.
+const SERIES_ENDS: Duration = Duration::from_secs(6 * 60);
+/// So often the series that go on are written, before their time to live is over.
+const SERIES_REFRESH: Duration = Duration::from_secs(30 * 60);
+
+/// Decides what becomes of an event of the newer form: those of the last minutes are known by what makes events alike, all but
+/// their notes.
+struct Ongoing {
+    controller: String,
+    instance: String,
+    numbers: Numbers,
+    known: HashMap<String, NewEvent>,
+}
+
+impl Ongoing {
+    fn new(controller: &str, host: &str) -> Self {
+        let instance = format!("{controller}-{host}");
+        let source = EventSource { component: Some(controller.to_owned()), host: Some(instance.clone()) };
+        Ongoing { controller: controller.to_owned(), instance, numbers: Numbers::of(&source), known: HashMap::new() }
+    }
+
+    /// The first event is written, and the second as the beginning of a series, whose others are only counted for now.
+    fn take(&mut self, event: NewEvent) -> Option<Write> {
+        let NewEvent { type_, action, reason, regarding, related, .. } = &event;
+        let alike = format!("{:?}", (type_, action, reason, regarding, related));
+        if let Some(known) = self.known.get_mut(&alike) {
+            let begun = known.series.as_ref().map(|series| series.count);
+            let series = EventSeries { count: begun.unwrap_or(1) + 1, last_observed_time: event.event_time? };
+            known.series = Some(series);
+            return begun.is_none().then(|| series_write(known));
+        }
+        if self.known.len() >= REMEMBERED {
+            self.known.retain(|_, known| known.series.is_some());
+        }
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        let fresh = self.fresh(event);
+        let write = Write { change: None, ..series_write(&fresh) };
+        self.known.insert(alike, fresh);
+        Some(write)
+    }
+
+    fn fresh(&mut self, event: NewEvent) -> NewEvent {
+        let regarding = event.regarding.clone().unwrap_or_default();
+        let at = event.event_time.as_ref().map_or_else(clock::now, |time| time.0);
+        let name = format!("{}.{:x}", regarding.name.unwrap_or_default(), self.numbers.next(at));
+        let namespace = regarding.namespace.filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
+        NewEvent {
+            metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
+            reporting_controller: Some(self.controller.clone()),
+            reporting_instance: Some(self.instance.clone()),
+            ..event
+        }
+    }
+
+    /// Forgets what did not happen again for a while; of a series the last count is written.
+    fn end(&mut self, now: Timestamp) -> Vec<Write> {
+        let last = |event: &NewEvent| match &event.series {
+            Some(series) => Some(series.last_observed_time.0),
+            None => event.event_time.as_ref().map(|time| time.0),
+        };
+        let over = |at: Timestamp| now.duration_since(at).unsigned_abs() > SERIES_ENDS;
+        let gone = self.known.extract_if(|_, event| last(event).is_none_or(over));
+        gone.filter(|(_, event)| event.series.is_some()).map(|(_, event)| series_write(&event)).collect()
+    }
+
+    fn refresh(&self) -> Vec<Write> {
+        self.known.values().filter(|event| event.series.is_some()).map(series_write).collect()
+    }
+}
+
+/// Writes how often an event has happened.
+fn series_write(event: &NewEvent) -> Write {
+    Write {
+        namespace: event.metadata.namespace.clone().unwrap_or_default(),
+        name: event.metadata.name.clone().unwrap_or_default(),
+        whole: json::to_value(event).unwrap_or_default(),
+        change: Some(json!({"series": event.series})),
     }
 }
 
@@ -343,5 +517,41 @@ mod tests {
         // A token is back after five minutes.
         assert!(correlator.correlate(told(302, "Other", "again")).is_some());
         assert!(correlator.correlate(told(302, "Other", "and again")).is_none());
+    }
+
+    #[test]
+    fn acts_that_happen_again_are_a_series() {
+        let mut ongoing = Ongoing::new("default-scheduler", "m");
+        let act = |second: i64, reason: &str, note: &str| NewEvent {
+            event_time: Some(MicroTime(Timestamp::from_second(second).unwrap())),
+            action: Some("Scheduling".into()),
+            reason: Some(reason.into()),
+            regarding: Some(ObjectReference { name: Some("web".into()), ..ObjectReference::default() }),
+            note: Some(note.into()),
+            type_: Some("Warning".into()),
+            ..NewEvent::default()
+        };
+        let first = ongoing.take(act(1, "FailedScheduling", "no node")).unwrap();
+        let expected = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"namespace": "default", "name": first.name},
+            "eventTime": "1970-01-01T00:00:01.000000Z", "regarding": {"name": "web"}, "note": "no node", "type": "Warning",
+            "reason": "FailedScheduling", "action": "Scheduling",
+            "reportingController": "default-scheduler", "reportingInstance": "default-scheduler-m",
+        });
+        assert_eq!((&first.whole, &first.change), (&expected, &None));
+        let series = |count: i64, time: &str| json!({"series": {"count": count, "lastObservedTime": time}});
+        let second = ongoing.take(act(2, "FailedScheduling", "another note")).unwrap();
+        assert_eq!((&second.name, second.change), (&first.name, Some(series(2, "1970-01-01T00:00:02.000000Z"))));
+        assert_eq!(second.whole["note"], json!("no node"));
+        assert!(ongoing.take(act(3, "FailedScheduling", "no node")).is_none(), "it is only counted");
+        assert_ne!(ongoing.take(act(3, "Scheduled", "")).unwrap().name, first.name);
+        let counted = Some(series(3, "1970-01-01T00:00:03.000000Z"));
+        let changes = |writes: Vec<Write>| writes.into_iter().map(|write| write.change).collect::<Vec<_>>();
+        assert_eq!(changes(ongoing.refresh()), std::slice::from_ref(&counted));
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        assert!(ongoing.end(at(360)).is_empty() && ongoing.known.len() == 2);
+        assert_eq!(changes(ongoing.end(at(364))), [counted]);
+        assert!(ongoing.known.is_empty());
+        assert!(ongoing.take(act(365, "FailedScheduling", "no node")).unwrap().change.is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use ipnet::IpNet;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 
 use crate::{
@@ -121,6 +122,22 @@ pub struct OneFamily {
 impl OneFamily {
     pub fn new(node: Node, mode: Mode, liveness: &Liveness, metrics: &Metrics) -> Self {
         OneFamily { table: Table::new(node.family), node, mode, liveness: liveness.clone(), metrics: metrics.clone() }
+    }
+
+    /// Takes the ranges of the cluster's addresses as they are now. Addresses of theirs that no Service has lead nowhere with
+    /// nftables; as with upstream, iptables leaves them alone.
+    pub async fn ranges(&mut self, ranges: &[IpNet]) {
+        let node = self.node.knowing(ranges);
+        let before = std::mem::replace(&mut self.node, node);
+        let script = script::ranges(&before, &self.node);
+        if self.mode != Mode::Nftables || script.is_empty() {
+            return;
+        }
+        if let Err(error) = apply::transaction(&script.text()).await {
+            tracing::warn!(%error, "the kernel refused a change of the cluster's ranges, rebuilding all rules");
+            self.metrics.failed(self.node.family);
+            self.rebuild().await;
+        }
     }
 
     pub fn render(&self, service: &Service, slices: &[Arc<EndpointSlice>]) -> ServiceRules {

@@ -5,7 +5,7 @@
 //! pure), [`apply`] gives it to the kernel. [`iptables`] takes the place of the renderer and of what follows the table in its mode.
 //! A change of one Service costs the work for one Service. [`health`] answers load balancers, [`liveness`] and [`metrics`] tell how
 //! the proxy itself is.
-//! Reads: Service, EndpointSlice, this Node (its zone). Writes: the kernel's tables `ip skiff-proxy` and `ip6 skiff-proxy`, connection tracking.
+//! Reads: Service, EndpointSlice, ServiceCIDR where it may, this Node (its zone). Writes: the kernel's tables `ip skiff-proxy` and `ip6 skiff-proxy`, connection tracking.
 //! Upstream counterpart: pkg/proxy/nftables, pkg/proxy/iptables.
 
 mod answers;
@@ -28,11 +28,16 @@ pub mod table;
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use client::{
-    Caches, Key,
+    Caches, Client, EventKind, Key,
+    events::{Act, ActRecorder},
     slices::{Changed, Services},
 };
 use http::StatusCode;
-use k8s_openapi::api::core::v1::Node as NodeObject;
+use ipnet::IpNet;
+use k8s_openapi::api::{
+    core::v1::{Node as NodeObject, ObjectReference},
+    networking::v1::ServiceCIDR,
+};
 pub use nft::Family;
 use tokio::task::JoinSet;
 
@@ -85,6 +90,9 @@ pub async fn remove() -> Result<(), RemoveError> {
 pub async fn run(caches: Caches, config: Config) {
     let nodes = caches.selected::<NodeObject>(&format!("metadata.name={}", config.node_name));
     let mut node_changes = nodes.subscribe();
+    // Nobody waits for them: a proxy that may not read them serves Services all the same.
+    let ranges = caches.of::<ServiceCIDR>();
+    let mut range_changes = ranges.subscribe();
     let (liveness, metrics) = (Liveness::default(), Metrics::default());
     let mut proxy = Proxy {
         services: Services::follow(&caches),
@@ -97,6 +105,7 @@ pub async fn run(caches: Caches, config: Config) {
         arrivals: Arrivals::follow(&caches),
         metrics: metrics.clone(),
     };
+    birth_cry(caches.client(), &config.node_name);
     apply::limits::set(&config.conntrack);
     let mut pages = JoinSet::new();
     pages.spawn(at(config.healthz, "the proxy's health", health_page(liveness.clone(), metrics.clone())));
@@ -114,6 +123,7 @@ pub async fn run(caches: Caches, config: Config) {
             changed = proxy.services.changed() => proxy.sync(changed).await,
             () = disturbances.next() => proxy.heal(&mut disturbances).await,
             // Lost changes only mean another look.
+            _ = range_changes.recv() => proxy.ranges(&ranges.list()).await,
             _ = node_changes.recv() => {
                 let node = node();
                 liveness.node(node.as_deref());
@@ -123,6 +133,19 @@ pub async fn run(caches: Caches, config: Config) {
             }
         }
     }
+}
+
+/// Tells on the Node that its proxy has started.
+fn birth_cry(client: &Client, node: &str) {
+    let node = ObjectReference {
+        kind: Some("Node".to_owned()),
+        name: Some(node.to_owned()),
+        // Kubelets and proxies give the name for the UID, and `kubectl describe node` looks for that.
+        uid: Some(node.to_owned()),
+        ..ObjectReference::default()
+    };
+    let act = Act { kind: EventKind::Normal, reason: "Starting", action: "StartKubeProxy", related: None };
+    ActRecorder::new(client.clone(), "kube-proxy").tell(&node, act, "");
 }
 
 /// Where the node is; empty when nobody says.
@@ -191,6 +214,14 @@ impl Proxy {
             moved = true;
         }
         moved
+    }
+
+    async fn ranges(&mut self, all: &[Arc<ServiceCIDR>]) {
+        let texts = all.iter().filter_map(|range| range.spec.as_ref()).flat_map(|spec| spec.cidrs.iter().flatten());
+        let ranges: Vec<IpNet> = texts.filter_map(|text| text.parse().ok()).collect();
+        for family in &mut self.families {
+            family.ranges(&ranges).await;
+        }
     }
 
     fn render(&mut self, changed: Changed) {

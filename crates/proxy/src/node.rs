@@ -18,6 +18,8 @@ pub struct Node {
     pub pods: Option<FromPods>,
     /// The addresses at which Services' node ports are; all of the machine's, but for loopback ones, when not given.
     pub node_ports: Option<Vec<IpNet>>,
+    /// The ranges of the cluster's own addresses, as far as anybody tells; without overlaps.
+    pub service_cidrs: Vec<IpNet>,
     /// The node is the source of everything that goes to a Service.
     pub masquerade_all: bool,
 }
@@ -66,6 +68,12 @@ impl FromPods {
 }
 
 impl Node {
+    /// The node that knows those ranges of the cluster's addresses that are of its family.
+    pub fn knowing(&self, ranges: &[IpNet]) -> Self {
+        let own = ranges.iter().filter(|range| Family::of(range.addr()) == self.family).map(IpNet::trunc).collect();
+        Node { service_cidrs: IpNet::aggregate(&own), ..self.clone() }
+    }
+
     /// An address as text, if it is one of this family.
     pub fn address(&self, text: &str) -> Option<IpAddr> {
         api::rules::ip::parse(text).filter(|ip| Family::of(*ip) == self.family)
@@ -75,6 +83,19 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_that_overlap_are_known_once() {
+        let ranges = ["10.96.1.0/24", "fd00::/108", "10.96.0.0/16", "10.200.0.0/24"].map(|text| text.parse().unwrap());
+        let known = |family| {
+            let node = Node { family, ..Node::default() }.knowing(&ranges);
+            node.service_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(known(Family::V4), ["10.96.0.0/16", "10.200.0.0/24"]);
+        assert_eq!(known(Family::V6), ["fd00::/108"]);
+        let node = Node::default().knowing(&ranges);
+        assert_eq!(node.knowing(&[]), Node::default());
+    }
 
     #[test]
     fn only_names_of_interfaces_are_taken() {

@@ -30,6 +30,26 @@ pub const MARK_CHAIN: &str = "mark-for-masquerade";
 /// (nft writes rules over a map of such elements only together with the map, so these chains cannot come and go.)
 pub const SHARED: usize = 64;
 
+/// The chain that takes connections to addresses within the cluster that no Service has.
+const UNALLOCATED: &str = "unallocated";
+
+/// The rule of that chain; nothing while no range is known.
+fn unallocated(node: &Node) -> String {
+    let ranges: Vec<String> = node.service_cidrs.iter().map(ToString::to_string).collect();
+    if ranges.is_empty() {
+        String::new()
+    } else {
+        format!("{} daddr {{ {} }} drop", node.family.ip(), ranges.join(", "))
+    }
+}
+
+/// The changes that lead the kernel from the ranges of cluster addresses that one state of the node knows to those of another.
+pub fn ranges(before: &Node, now: &Node) -> Script {
+    let mut script = Script::new(table(now.family));
+    script.chain(UNALLOCATED, Some(&unallocated(before)), Some(&unallocated(now)));
+    script
+}
+
 /// The chain that sends connections to one of `count` targets, of an address or of a node's port.
 pub fn shared_chain(nodeport: bool, count: usize) -> String {
     format!("{}-{count}", if nodeport { "pick-nodeport" } else { "pick" })
@@ -82,7 +102,9 @@ pub fn fresh_table(node: &Node) -> String {
     let here = format!("fib daddr type local {own} meta l4proto . th dport");
     let refuse = format!("ct state new {ip} daddr . meta l4proto . th dport vmap @refused-ips");
     let firewall = format!("ct state new {ip} daddr . meta l4proto . th dport vmap @firewall");
-    let unknown = format!("ct state new {ip} daddr @cluster-ips goto refuse");
+    // A packet to an address that no Service has would leave the machine, for somebody out there to answer.
+    let unknown = format!("ct state new {ip} daddr @cluster-ips goto refuse; ct state new jump {UNALLOCATED}");
+    let unallocated = unallocated(node);
     let (mark, shared) = (MASQUERADE_MARK, shared_chains(family));
     // A caller of a cluster's address from outside the Pod network must hear the answer through this node.
     let off_cluster = match &node.pods {
@@ -106,6 +128,7 @@ table {table} {{
   set hairpins {{ type {address} . {address}; }}
   chain refuse {{ meta l4proto tcp reject with tcp reset; reject; }}
   chain discard {{ drop; }}
+  chain {UNALLOCATED} {{ {unallocated}; }}
   chain {MARK_CHAIN} {{ meta mark set meta mark or {mark}; }}
 {shared}  chain filter-prerouting {{ type filter hook prerouting priority dstnat - 10; {firewall}; }}
   chain filter-output-first {{ type filter hook output priority -110; {firewall}; }}
@@ -136,5 +159,31 @@ pub fn change(script: &mut Script, item: &Item, before: Option<&str>, now: Optio
         Item::Set(name) => script.set(name, before, now),
         // Of the other writer.
         Item::Line(..) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_no_service_has_lead_nowhere_once_their_ranges_are_known() {
+        let bare = Node::default();
+        let known = |ranges: &[&str]| Node {
+            service_cidrs: ranges.iter().map(|range| range.parse().unwrap()).collect(),
+            ..Node::default()
+        };
+        let (one, two) = (known(&["10.96.0.0/16"]), known(&["10.96.0.0/16", "10.200.0.0/24"]));
+        let chain = |node: &Node| {
+            let text = fresh_table(node);
+            text.lines().find(|line| line.contains("chain unallocated")).unwrap().trim().to_owned()
+        };
+        assert_eq!(chain(&bare), "chain unallocated { ; }");
+        assert_eq!(chain(&two), "chain unallocated { ip daddr { 10.96.0.0/16, 10.200.0.0/24 } drop; }");
+        let flush = "flush chain ip skiff-proxy unallocated\n";
+        let add = "add rule ip skiff-proxy unallocated ip daddr { 10.96.0.0/16 } drop\n";
+        assert_eq!(ranges(&bare, &one).text(), format!("{flush}{add}"));
+        assert_eq!(ranges(&two, &bare).text(), flush);
+        assert!(ranges(&one, &one).is_empty());
     }
 }

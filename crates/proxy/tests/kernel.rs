@@ -110,6 +110,42 @@ fn transitions(family: Family) {
     });
 }
 
+#[test]
+fn packets_to_addresses_that_no_service_has_stay_here() {
+    for family in Family::ALL {
+        unallocated(family);
+    }
+}
+
+fn unallocated(family: Family) {
+    let Some(namespace) = Namespace::make("ranges") else { return };
+    namespace.run(async || {
+        let [a, own, service, nobody] =
+            ["10.244.0.2", "192.168.7.1", "10.96.0.7", "10.96.0.9"].map(|four| text(family, four));
+        wire(family, &[&a, &own]);
+        endpoint(&a).await;
+        let mut rules = Rules::fresh(family).await;
+        rules.set(render(family, &[&a], json!({}), json!({}))).await;
+        let (bare, ranges) = (node(family), ["10.96.0.4/30", "10.96.0.8/30"].map(|r| text(family, r).parse().unwrap()));
+        let known = bare.knowing(&ranges);
+        let sent = async || {
+            let udp = UdpSocket::bind((own.as_str(), 0)).await.unwrap();
+            udp.send_to(b"who", (nobody.as_str(), 99)).await.map_err(|error| error.kind())
+        };
+        assert_eq!(sent().await, Ok(3), "nobody knows which addresses are the cluster's");
+        apply::transaction(&script::ranges(&bare, &known).text()).await.unwrap();
+        assert_eq!(sent().await, Err(std::io::ErrorKind::PermissionDenied));
+        assert_eq!(call((&service, 80)).await, a, "a Service in the range");
+        let fixed = script::fresh_table(&known);
+        let wanted = Census::of_script(&format!("{fixed}{}", rules.table.everything().text()));
+        assert_eq!(rules.in_kernel().await, wanted, "what changed is what a rebuild makes");
+        apply::transaction(&script::fresh_table(&known)).await.unwrap();
+        assert_eq!(sent().await, Err(std::io::ErrorKind::PermissionDenied), "after a rebuild");
+        apply::transaction(&script::ranges(&known, &bare).text()).await.unwrap();
+        assert_eq!(sent().await, Ok(3));
+    });
+}
+
 /// The answer to a plain HTTP request.
 async fn get(address: (&str, u16)) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;

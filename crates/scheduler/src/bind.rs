@@ -4,7 +4,8 @@
 use std::{borrow::Cow, sync::Arc};
 
 use client::{
-    Caches, Client, EventKind, EventRecorder, Key, events,
+    Caches, Client, EventKind, Key,
+    events::{self, Act, ActRecorder},
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use json::{Map, Value, json};
@@ -77,7 +78,7 @@ pub struct Binding {
 }
 
 /// Binds a Pod to a node, after the plugins did what has to be done before.
-pub async fn bind(caches: Caches, recorder: EventRecorder, binding: Binding) -> Outcome {
+pub async fn bind(caches: Caches, recorder: ActRecorder, binding: Binding) -> Outcome {
     let Binding { prepare, pod, node, binder, made } = binding;
     let failed = match prepared((&caches, &recorder, &made), prepare, &pod, &node).await {
         Ok(()) => {
@@ -110,7 +111,7 @@ pub async fn bind(caches: Caches, recorder: EventRecorder, binding: Binding) -> 
 
 /// Lets the plugins act before the binding.
 async fn prepared(
-    (caches, recorder, made): (&Caches, &EventRecorder, &ClaimsMade),
+    (caches, recorder, made): (&Caches, &ActRecorder, &ClaimsMade),
     prepare: Vec<Preparation>,
     pod: &Waiting,
     node: &Arc<str>,
@@ -127,7 +128,7 @@ async fn prepared(
 }
 
 /// Writes the binding. An error without words is about a Pod that is gone, which needs none.
-async fn assigned(caches: &Caches, recorder: &EventRecorder, pod: &Waiting, node: &str) -> Result<(), Option<String>> {
+async fn assigned(caches: &Caches, recorder: &ActRecorder, pod: &Waiting, node: &str) -> Result<(), Option<String>> {
     let Key { namespace, name } = &pod.key;
     waypoint::scheduler::bind(name);
     let body = json!({
@@ -147,21 +148,23 @@ async fn assigned(caches: &Caches, recorder: &EventRecorder, pod: &Waiting, node
     }
 }
 
-fn announce(recorder: &EventRecorder, pod: &Waiting, node: &str) {
+fn announce(recorder: &ActRecorder, pod: &Waiting, node: &str) {
     let Key { namespace, name } = &pod.key;
     let message = format!("Successfully assigned {namespace}/{name} to {node}");
-    recorder.event(&reference(pod), EventKind::Normal, "Scheduled", &message);
+    let act = Act { kind: EventKind::Normal, reason: "Scheduled", action: "Binding", related: None };
+    recorder.tell(&reference(pod), act, &message);
 }
 
 /// Tells the user why a Pod has no node, and for which node room is being made.
 pub async fn report(
     client: Client,
-    recorder: EventRecorder,
+    recorder: ActRecorder,
     pod: Arc<Pod>,
     (reason, message): (Reason, String),
     nomination: Nomination,
 ) -> Outcome {
-    recorder.event(&events::reference(&*pod), EventKind::Warning, "FailedScheduling", &note(&message));
+    let act = Act { kind: EventKind::Warning, reason: "FailedScheduling", action: "Scheduling", related: None };
+    recorder.tell(&events::reference(&*pod), act, &note(&message));
     let mut status = Map::new();
     if let Some(condition) = condition(&pod, reason, &message) {
         status.insert("conditions".to_owned(), json!([condition]));
@@ -195,7 +198,7 @@ pub struct Eviction {
 }
 
 /// Deletes the victims of a preemption, each with a condition that says why.
-pub async fn evict(client: Client, recorder: EventRecorder, eviction: Eviction) -> Outcome {
+pub async fn evict(client: Client, recorder: ActRecorder, eviction: Eviction) -> Outcome {
     let Eviction { scheduler, preemptor, node, victims } = eviction;
     for (index, victim) in victims.iter().enumerate() {
         match evict_one(&client, &scheduler, victim).await {
@@ -215,9 +218,11 @@ pub async fn evict(client: Client, recorder: EventRecorder, eviction: Eviction) 
 }
 
 /// Says of a Pod that it made room for another one on a node.
-pub fn tell_preempted(recorder: &EventRecorder, victim: &Pod, (preemptor, node): (&Waiting, &str)) {
+pub fn tell_preempted(recorder: &ActRecorder, victim: &Pod, (preemptor, node): (&Waiting, &str)) {
     let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
-    recorder.about(victim, EventKind::Normal, "Preempted", &message);
+    let related = reference(preemptor);
+    let act = Act { kind: EventKind::Normal, reason: "Preempted", action: "Preempting", related: Some(&related) };
+    recorder.tell(&events::reference(victim), act, &message);
 }
 
 async fn evict_one(client: &Client, scheduler: &str, victim: &Pod) -> Result<(), client::Error> {

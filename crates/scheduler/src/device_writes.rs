@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use api::rules::resource_name::EXTENDED_CLAIM;
 use client::{
     Api, Caches, EventKind, Key,
+    events::Act,
     rest::{self, DeleteOptions, Resource, Verb},
 };
 use futures::future::BoxFuture;
@@ -148,7 +149,9 @@ async fn wait_for_devices(preparing: &Preparing, keys: &[Key]) -> Result<(), Str
         return Ok(());
     }
     let message = format!("waiting for binding conditions for device on node {node}");
-    recorder.event(&reference(pod), EventKind::Normal, "BindingConditionsPending", &message);
+    let reason = "BindingConditionsPending";
+    let act = Act { kind: EventKind::Normal, reason, action: "Scheduling", related: None };
+    recorder.tell(&reference(pod), act, &message);
     let ready = async {
         loop {
             if pods.get(&pod.key).is_none_or(|held| held.metadata.uid.as_ref() != Some(&pod.uid)) {

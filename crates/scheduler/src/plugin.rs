@@ -7,7 +7,7 @@
 use std::{any::Any, collections::BTreeSet, fmt, sync::Arc};
 
 use api::features::Feature;
-use client::{Caches, EventRecorder};
+use client::{Caches, events::ActRecorder};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1;
 
@@ -92,7 +92,7 @@ pub type Brought = Arc<dyn Any + Send + Sync>;
 #[derive(Clone)]
 pub struct Preparing {
     pub caches: Caches,
-    pub recorder: EventRecorder,
+    pub recorder: ActRecorder,
     pub made: ClaimsMade,
     pub pod: Waiting,
     pub class: Arc<Class>,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use client::{Caches, EventRecorder};
+use client::{Caches, events::ActRecorder};
 use clock::Instant;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::task::{JoinError, JoinSet};
@@ -33,7 +33,7 @@ const BATCH: usize = 32;
 /// One profile's part in what follows a decision.
 struct Writer {
     scheduler: Arc<str>,
-    recorder: EventRecorder,
+    recorder: ActRecorder,
 }
 
 fn writers(caches: &Caches, settings: &Settings) -> Vec<Writer> {
@@ -41,7 +41,7 @@ fn writers(caches: &Caches, settings: &Settings) -> Vec<Writer> {
     profiles
         .map(|profile| Writer {
             scheduler: Arc::from(&*profile.scheduler_name),
-            recorder: EventRecorder::new(caches.client().clone(), &profile.scheduler_name, None),
+            recorder: ActRecorder::new(caches.client().clone(), &profile.scheduler_name),
         })
         .collect()
 }

@@ -65,7 +65,7 @@ async fn serve(server: Arc<Mutex<Server>>, request: Request<Body>) -> Result<Ans
             format!("condition {}: {}", condition["reason"], condition["message"])
         }
         Some("data") => format!("claim {}", body["metadata"]["annotations"]),
-        _ => format!("event {}: {}", body["reason"], body["message"]),
+        _ => format!("event {} {}: {}", body["reason"], body["action"], body["note"]),
     };
     server.writes.push(what.replace('"', ""));
     server.wrote.notify_one();
@@ -127,7 +127,7 @@ fn pod() -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_fits_is_bound_and_its_event_says_so() {
     let server = Server { nodes: vec![node("1")], pods: vec![pod()], ..Server::default() };
-    assert_eq!(writes(server).await, ["bind p to n", "event Scheduled: Successfully assigned d/p to n"]);
+    assert_eq!(writes(server).await, ["bind p to n", "event Scheduled Binding: Successfully assigned d/p to n"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +185,7 @@ async fn a_refused_binding_is_tried_again() {
     let writes = writes(server).await;
     assert_eq!(writes.iter().filter(|w| w.starts_with("bind")).count(), 3);
     let why = r"running Bind plugin \DefaultBinder\: no";
-    for said in ["event FailedScheduling", "condition SchedulerError"] {
+    for said in ["event FailedScheduling Scheduling", "condition SchedulerError"] {
         assert!(writes.contains(&format!("{said}: {why}")), "{said} {writes:?}");
     }
 }
@@ -197,7 +197,10 @@ async fn a_pod_that_fits_nowhere_gets_a_condition_and_an_event() {
                    available: 1 Preemption is not helpful for scheduling.";
     let mut writes = writes(server).await;
     writes.sort();
-    assert_eq!(writes, [format!("condition Unschedulable: {message}"), format!("event FailedScheduling: {message}")]);
+    assert_eq!(
+        writes,
+        [format!("condition Unschedulable: {message}"), format!("event FailedScheduling Scheduling: {message}")]
+    );
 }
 
 /// Its first attempt fails.
@@ -224,8 +227,8 @@ async fn a_pod_is_bound_after_its_plugins_are_done() {
     let expected = [
         "bind p to n",
         &format!("condition SchedulerError: {why}"),
-        &format!("event FailedScheduling: {why}"),
-        "event Scheduled: Successfully assigned d/p to n",
+        &format!("event FailedScheduling Scheduling: {why}"),
+        "event Scheduled Binding: Successfully assigned d/p to n",
     ];
     assert_eq!(writes, expected);
 }
@@ -252,8 +255,12 @@ async fn a_volume_is_ordered_for_the_node_and_waited_for() {
     writes.sort();
     let late = r"running PreBind plugin \VolumeBinding\: binding volumes: context deadline exceeded";
     let ordered = "claim {volume.kubernetes.io/selected-node:n}";
-    let expected =
-        [ordered, ordered, &format!("condition SchedulerError: {late}"), &format!("event FailedScheduling: {late}")];
+    let expected = [
+        ordered,
+        ordered,
+        &format!("condition SchedulerError: {late}"),
+        &format!("event FailedScheduling Scheduling: {late}"),
+    ];
     assert_eq!(writes, expected, "nobody makes the volume, so it is ordered again");
 }
 
@@ -323,7 +330,7 @@ async fn extenders_choose_the_node_and_bind() {
     };
     let server = Server { nodes: nodes(&["a", "b", "c"]), pods: vec![pod()], ..Server::default() };
     let writes = writes_until(server, asking(verbs), "event Scheduled").await;
-    assert_eq!(writes, ["event Scheduled: Successfully assigned d/p to c"], "the extender bound it");
+    assert_eq!(writes, ["event Scheduled Binding: Successfully assigned d/p to c"], "the extender bound it");
     let asked = asked.lock();
     let paths: Vec<&str> = asked.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(paths, ["/prefix/filter", "/prefix/prioritize", "/prefix/bind"]);

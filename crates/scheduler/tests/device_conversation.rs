@@ -137,7 +137,7 @@ impl Server {
                 (200, json!({"metadata": {"name": "p", "resourceVersion": "9"}}))
             }
             _ => {
-                self.writes.push(format!("event {} {}", body["reason"], body["message"]));
+                self.writes.push(format!("event {} {}", body["reason"], body["note"]));
                 if let Some(condition) = self.sets.filter(|_| body["reason"] == "BindingConditionsPending") {
                     let told = json!([{"driver": "drv", "pool": "n", "device": "d", "conditions": [{"type": condition,
                         "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "1970-01-01T00:00:00Z"}]}]);

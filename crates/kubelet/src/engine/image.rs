@@ -58,7 +58,8 @@ impl Held {
         let non_root = own.and_then(|c| c.run_as_non_root).or(pod.and_then(|c| c.run_as_non_root));
         let stated = own.and_then(|c| c.run_as_user).or(pod.and_then(|c| c.run_as_user));
         if non_root == Some(true) {
-            let (pod, name) = (desired.name(), &container.name);
+            let pod = format!("{}_{}({})", desired.name(), desired.namespace(), desired.uid());
+            let name = &container.name;
             match (stated, self.user) {
                 (Some(0), _) => {
                     return Err(format!(
@@ -410,7 +411,7 @@ mod tests {
     #[test]
     fn whoever_must_not_be_root_is_not() {
         let container = Container { name: "c".into(), ..Default::default() };
-        let of_pod = "(pod: \"p\", container: c)";
+        let of_pod = "(pod: \"p_d(u)\", container: c)";
         for (context, uid, name, expected) in [
             ("{}", None, "", Ok((Some(0), ""))),
             ("{}", Some(7), "", Ok((Some(7), ""))),

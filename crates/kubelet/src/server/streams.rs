@@ -56,27 +56,33 @@ async fn url(kubelet: &Kubelet, parts: &[&str], asked: &str) -> Result<String, R
         let request = PortForwardRequest { pod_sandbox_id: sandbox.id.clone(), port };
         return engine.port_forward(request).await.map_err(internal);
     }
-    let container_id = container(&running, name)?;
+    let missing = || match *what {
+        "attach" => format!("container {name} not found in pod {pod}_{namespace}"),
+        _ => format!("container not found (\"{name}\")"),
+    };
+    let missing = || (StatusCode::NOT_FOUND, missing());
+    let container_id = container(&running, name).ok_or_else(missing)?;
     let (stdin, stdout, stderr) = (flag(["input", "stdin"]), flag(["output", "stdout"]), flag(["error", "stderr"]));
     let tty = flag(["tty", "tty"]);
     // With a terminal both outputs are one.
     let stderr = stderr && !tty;
     if *what == "attach" {
-        outlives_its_start(kubelet, desired.uid(), &running, &container_id).await?;
+        if !outlives_its_start(kubelet, desired.uid(), &running, &container_id).await? {
+            return Err(missing());
+        }
         return engine.attach(AttachRequest { container_id, stdin, tty, stdout, stderr }).await.map_err(internal);
     }
     let cmd = pairs.into_iter().filter(|(k, _)| k == "command").map(|(_, v)| v).collect();
     engine.exec(ExecRequest { container_id, cmd, tty, stdin, stdout, stderr }).await.map_err(internal)
 }
 
-fn container(running: &RunningPod, name: &str) -> Result<String, Refusal> {
-    let found = running.alive().find(|c| c.name == name).map(|c| c.id.clone());
-    found.ok_or_else(|| (StatusCode::NOT_FOUND, format!("container not found (\"{name}\")")))
+fn container(running: &RunningPod, name: &str) -> Option<String> {
+    running.alive().find(|c| c.name == name).map(|c| c.id.clone())
 }
 
 /// A command that has only just been started may be over before its client is attached, and its output lost. So the first
 /// moment is waited for: a client that is told that the container has ended reads the log instead.
-async fn outlives_its_start(kubelet: &Kubelet, uid: &str, running: &RunningPod, id: &str) -> Result<(), Refusal> {
+async fn outlives_its_start(kubelet: &Kubelet, uid: &str, running: &RunningPod, id: &str) -> Result<bool, Refusal> {
     const YOUNG_SECONDS: i64 = 2;
     const LOOKS: usize = 6;
     let started = running.alive().find(|c| c.id == id).and_then(|c| c.started_at);
@@ -85,10 +91,10 @@ async fn outlives_its_start(kubelet: &Kubelet, uid: &str, running: &RunningPod, 
         clock::sleep(Duration::from_millis(50)).await;
         let now = running::observe(&kubelet.config, uid).await.map_err(internal)?;
         if !now.alive().any(|c| c.id == id) {
-            return Err((StatusCode::NOT_FOUND, format!("container not found (\"{id}\")")));
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 async fn pass_on(url: &str, mut request: Request<Incoming>) -> Result<Answer, Refusal> {
@@ -128,8 +134,11 @@ mod tests {
             let parts: Vec<&str> = path.split('/').collect();
             url(&kubelet, &parts, "").await.unwrap_err().1
         };
-        for path in ["exec/d/p/c", "exec/d/p/now/c", "attach/d/p/mirror/c"] {
+        for path in ["exec/d/p/c", "exec/d/p/now/c"] {
             assert_eq!(refused(path).await, "container not found (\"c\")", "{path}");
+        }
+        for path in ["attach/d/p/c", "attach/d/p/mirror/c"] {
+            assert_eq!(refused(path).await, "container c not found in pod p_d", "{path}");
         }
         assert_eq!(refused("portForward/d/p/now").await, "the pod's sandbox is not ready");
         for path in ["exec/d/p/before/c", "portForward/d/p/before", "exec/d/q/c"] {

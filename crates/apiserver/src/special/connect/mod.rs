@@ -30,6 +30,7 @@ use crate::{
         body::{Body, Response},
         websocket::Asked,
     },
+    outbound::dialer::{bare, why},
     special::table::{Special, Specials},
     state::State,
 };
@@ -113,7 +114,8 @@ async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusEr
     // The text is passed on piece by piece, as it is written.
     call.headers.remove(header::ACCEPT_ENCODING);
     let name = call.info.name.clone();
-    let answer = connector.kubelets.forward(&endpoint, request(call, &wanted, &endpoint)?).await?;
+    let answer = connector.kubelets.forward(&endpoint, request(call, &wanted, &endpoint)?).await;
+    let answer = answer.map_err(|error| unread(&endpoint, &wanted, &error))?;
     let code = answer.status();
     if code.is_success() {
         return Ok(told(Body::Network(answer.into_body())));
@@ -129,6 +131,11 @@ async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusEr
         ),
         _ => StatusError::internal(said),
     })
+}
+
+/// A log that could not be asked for, as Go's client says it.
+fn unread(kubelet: &Endpoint, path: &str, error: &StatusError) -> StatusError {
+    bare(format!("Get {:?}: {}", format!("https://{}{path}", kubelet.authority()), why(error)))
 }
 
 fn text(body: Body) -> Response {
@@ -220,4 +227,18 @@ async fn check_streaming(call: &Call) -> Result<(), StatusError> {
 /// A WebSocket begins with a GET, which a role may allow to readers; opening a stream takes the right to create.
 async fn may_create(call: &Call) -> Result<(), StatusError> {
     call.state.ask(&Attributes { verb: "create", ..Attributes::of(&call.user, &call.info) }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreachable_kubelets_log_is_told_as_go_tells_it() {
+        let refused = "dial tcp 10.0.0.1:10250: connect: connection refused";
+        let error = bare(format!("error dialing backend: {refused}"));
+        let told = unread(&Endpoint::new("10.0.0.1".to_owned(), 10250), "/containerLogs/d/p/c?follow=true", &error);
+        let message = format!("Get \"https://10.0.0.1:10250/containerLogs/d/p/c?follow=true\": {refused}");
+        assert_eq!((told.code, &*told.reason, told.message), (500, "", message));
+    }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use api::{Value, status::StatusError};
 use dialer::Endpoint;
 use futures::StreamExt;
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyStream;
 use stream::upgrade;
 
@@ -14,7 +14,10 @@ use super::links::{Page, Place};
 use crate::{
     call::Call,
     http::body::{Body, Response},
-    outbound::service,
+    outbound::{
+        dialer::{Dialer, why},
+        service,
+    },
 };
 
 /// `name`, `name:port` or `scheme:name:port`, as the name in a proxy's path may be written.
@@ -77,8 +80,17 @@ async fn pass(
     let to = Endpoint { host: allowed(&to.host)?.to_string(), ..to };
     let dialer = if scheme == "https" { &connector.secure_pods } else { &connector.pods };
     let (call, place) = placed(call, &to);
-    let answer = dialer.forward(&to, request(call, path, &to)?).await?;
-    Ok(through(answer.map(Body::Network), place))
+    Ok(through(forward(dialer, &to, request(call, path, &to)?).await?, place))
+}
+
+/// The other server's answer. Without one the request had no server to go to, but an upgrade was a connection that failed.
+async fn forward(dialer: &Dialer, to: &Endpoint, request: Request<Body>) -> Result<Response, StatusError> {
+    let upgrade = upgrade::is_upgrade(request.headers());
+    match dialer.forward(to, request).await {
+        Ok(answer) => Ok(answer.map(Body::Network)),
+        Err(error) if upgrade => Err(error),
+        Err(error) => Err(StatusError::unavailable(format!("error trying to reach service: {}", why(&error)))),
+    }
 }
 
 /// The request, and where its answer's links lead. A browser gets its pages plain, so that their links can be read.
@@ -166,7 +178,8 @@ pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, 
     };
     if named.port.is_empty() || named.port == endpoint.port.to_string() {
         let (call, place) = placed(call, &endpoint);
-        return Ok(through(connector.pass(call, &path, &endpoint).await?, place));
+        let answer = forward(&connector.kubelets, &endpoint, request(call, &path, &endpoint)?).await?;
+        return Ok(through(answer, place));
     }
     let to = Endpoint { port: port_number(named.port)?, ..endpoint };
     pass(connector, call, named.scheme, to, &path).await
@@ -217,6 +230,24 @@ mod tests {
         ] {
             assert_eq!(leads_to_folder(&method, rest), sent, "{method} {rest:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_port_where_nothing_listens_is_no_service() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let to = Endpoint::new(free.ip().to_string(), free.port());
+        let refused = format!("dial tcp {free}: connect: connection refused");
+        let check = async |upgrade: Option<&str>, code: u16, reason: &str, message: String| {
+            let mut request = Request::get("/").header(header::HOST, to.authority());
+            if let Some(protocol) = upgrade {
+                request = request.header(header::CONNECTION, "Upgrade").header(header::UPGRADE, protocol);
+            }
+            let error =
+                forward(&Dialer::plain(), &to, request.body(Body::empty()).unwrap()).await.map(drop).unwrap_err();
+            assert_eq!((error.code, &*error.reason, error.message), (code, reason, message));
+        };
+        check(None, 503, "ServiceUnavailable", format!("error trying to reach service: {refused}")).await;
+        check(Some("websocket"), 500, "", format!("error dialing backend: {refused}")).await;
     }
 
     #[test]
