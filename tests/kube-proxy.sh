@@ -71,6 +71,7 @@ step "nftables, with flags"
 started "$WORK/proxy-nftables.log" "$SKIFF" kube-proxy --kubeconfig "$DATA/admin.kubeconfig" --hostname-override "$name" \
     --cluster-cidr 10.244.0.0/16 --healthz-bind-address 127.0.0.1:20256 --metrics-bind-address 127.0.0.1:20249
 leads nftables
+until_true 10 has kube-proxy k get events --field-selector "reason=Starting,involvedObject.name=$name" -o "jsonpath={.items[*].reportingComponent}"
 ended "$LAST"
 nft_rules >/dev/null || fail "the rules go with the process"
 

@@ -167,6 +167,40 @@ async fn a_node_asks_for_itself_alone() {
 }
 
 #[tokio::test]
+async fn what_serves_the_pods_of_a_node_sees_the_cluster_and_its_kubelet_does_not() {
+    const PODS: &str = "/api/v1/pods";
+    let server = Server::start().await;
+    let (node, jane) = (server.node("node-1").await, server.user("jane"));
+    let wide = [PODS, "/api/v1/nodes", "/api/v1/namespaces", "/apis/networking.k8s.io/v1/networkpolicies"];
+    node.get(&format!("{PODS}?fieldSelector=spec.nodeName%3Dnode-1")).await.expect(200);
+    let services = |name: &str| wish(&[(10, "skiff:node-services"), (3, &format!("skiff:node-services:{name}"))]);
+    server.allow("jane", "", &["create"], &["certificatesigningrequests.certificates.k8s.io"]).await;
+    jane.create(REQUESTS, &csr("jane", CLIENT, &services("node-1").request)).await.expect(201);
+    node.create(REQUESTS, &csr("other", CLIENT, &services("node-2").request)).await.expect(201);
+    let own = services("node-1");
+    node.create(REQUESTS, &csr("own", CLIENT, &own.request)).await.expect(201);
+    let issued = until(&server, "own", is_issued).await;
+    for name in ["jane", "other"] {
+        let request = server.admin().get(&format!("{REQUESTS}/{name}")).await.expect(200).json();
+        assert!(!has(&request["status"], "Approved"), "{request}");
+    }
+    let holder = holder(&server, &issued, own);
+    assert_eq!(whoami(&holder).await["username"], "skiff:node-services:node-1");
+    for path in wide {
+        holder.get(path).await.expect(200);
+        node.get(path).await.expect(403);
+    }
+    // It reads, and is no node.
+    holder.get("/api/v1/secrets").await.expect(403);
+    holder.get("/api/v1/nodes/node-1").await.expect(403);
+    holder
+        .patch("merge", "/api/v1/nodes/node-1", json!({"metadata": {"labels": {"a": "b"}}}).to_string())
+        .await
+        .expect(403);
+    holder.create(REQUESTS, &csr("more", CLIENT, &services("node-1").request)).await.expect(403);
+}
+
+#[tokio::test]
 async fn a_user_gets_all_groups_that_were_approved() {
     let server = Server::start().await;
     server.allow("jane", "", &["create"], &["certificatesigningrequests.certificates.k8s.io"]).await;

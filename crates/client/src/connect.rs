@@ -30,6 +30,13 @@ pub struct Client {
     in_process: bool,
 }
 
+/// Where it leads and who goes it is not told: configurations that hold one may be.
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
 /// How long the beginning of an answer is waited for. A server ends a request after a minute by itself.
 const PATIENCE: Duration = Duration::from_secs(65);
 

@@ -230,7 +230,10 @@ impl Kubelet {
             volume_usages: VolumeUsages::default(),
             rates: Rates::default(),
             engine_metrics: OnceCell::new(),
-            sharing: config.sharing.as_ref().map(|of| Sharing::new(of, &config.node_name, caches.of())),
+            sharing: config
+                .sharing
+                .as_ref()
+                .map(|of| Sharing::new(of, &config.node_name, Caches::new(of.client.clone()).of())),
             figures,
             ooms: Counts::default(),
             probe_counts: ProbeCounts::default(),

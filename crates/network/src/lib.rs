@@ -55,6 +55,8 @@ pub const PLUGINS: [&str; 2] = [conflist::PLUGIN, cni::LOOPBACK];
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node_name: String,
+    /// The node itself, which alone may write its Node.
+    pub node: Client,
     /// Where the container engine looks for CNI configurations.
     pub conf_dir: PathBuf,
     /// Where the plugin keeps which address belongs to which sandbox.
@@ -119,7 +121,7 @@ pub async fn run(caches: Caches, config: Config) -> Result<(), NetworkError> {
         if let (Some(node), Some(key)) = (&node, overlays.iter().find_map(Overlay::public_key))
             && key_of(node) != Some(key)
         {
-            failed |= !tell(caches.client(), &config.node_name, key).await;
+            failed |= !tell(&config.node, &config.node_name, key).await;
         }
         let again = wait;
         wait = if failed { (wait * 2).min(LONGEST_WAIT) } else { FIRST_WAIT };

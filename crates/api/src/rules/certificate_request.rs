@@ -20,6 +20,15 @@ use x509_parser::{
 /// kubelet's serving certificate waits for a person, as upstream's do.
 pub const BY_SKIFF: &str = "skiff.dev/node";
 
+/// The group of the parts of a node that serve its Pods (proxy, DNS, Pod network, network policies) and have to know the whole cluster
+/// for that. A kubelet is not in it: it sees what concerns its own Pods.
+pub const NODE_SERVICES: &str = "skiff:node-services";
+
+/// The user as whom those parts of a node speak.
+pub fn node_services(node: &str) -> String {
+    format!("{NODE_SERVICES}:{node}")
+}
+
 /// Subject attributes by their number below the object identifier 2.5.4.
 pub const COMMON_NAME: u8 = 3;
 pub const ORGANIZATION: u8 = 10;

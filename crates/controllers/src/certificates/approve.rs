@@ -1,8 +1,10 @@
 //! Approves kubelets' client certificates for users whom the authorizer lets have them: new nodes (`nodeclient`) and nodes
-//! that renew their own (`selfnodeclient`).
+//! that renew their own (`selfnodeclient`). And those with which the parts of a node speak that serve its Pods, for the node itself
+//! (`selfnodeservices`); upstream's are Pods with service accounts.
 //! Reads: CertificateSigningRequest. Writes: SubjectAccessReview (create), CertificateSigningRequest/approval.
 //! Upstream counterpart: pkg/controller/certificates/approver.
 
+use api::rules::certificate_request::{CertificateRequest, NODE_SERVICES, node_services};
 use client::{Api, Client};
 use clock::Timestamp;
 use controller::{Controller, Listers, Plan, Watches, Write};
@@ -11,7 +13,7 @@ use k8s_openapi::api::{
     certificates::v1::CertificateSigningRequest,
 };
 
-use super::{KUBELET_CLIENT, check, is_undecided, wish, with_condition};
+use super::{CLIENT, KUBELET_CLIENT, NODE_USER, check, is_undecided, wish, with_condition};
 
 pub struct Approver;
 
@@ -71,13 +73,18 @@ impl Controller for Approver {
 /// The questions to the authorizer, each as the subresource whose creation is reviewed and the message of the approval that
 /// a yes leads to.
 fn questions(csr: &CertificateSigningRequest) -> Vec<(&'static str, &'static str)> {
-    if csr.spec.signer_name != KUBELET_CLIENT || !is_undecided(csr) {
+    let signer = csr.spec.signer_name.as_str();
+    if !matches!(signer, KUBELET_CLIENT | CLIENT) || !is_undecided(csr) {
         return Vec::new();
     }
     let usages = csr.spec.usages.as_deref().unwrap_or_default();
-    let Some(wish) = wish(csr).ok().filter(|wish| check(KUBELET_CLIENT, wish, usages).is_ok()) else {
+    let Some(wish) = wish(csr).ok().filter(|wish| check(signer, wish, usages).is_ok()) else {
         return Vec::new();
     };
+    if signer == CLIENT {
+        let message = "Auto approving self node services client certificate after SubjectAccessReview.";
+        return if is_own_services(csr, &wish) { vec![("selfnodeservices", message)] } else { Vec::new() };
+    }
     let mut questions = Vec::new();
     if csr.spec.username.as_deref() == Some(wish.common_name()) {
         let message = "Auto approving self kubelet client certificate after SubjectAccessReview.";
@@ -85,6 +92,18 @@ fn questions(csr: &CertificateSigningRequest) -> Vec<(&'static str, &'static str
     }
     questions.push(("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."));
     questions
+}
+
+/// A node asks for the parts that serve its own Pods, and for nothing besides.
+fn is_own_services(csr: &CertificateSigningRequest, wish: &CertificateRequest) -> bool {
+    let node =
+        csr.spec.username.as_deref().and_then(|user| user.strip_prefix(NODE_USER)).filter(|node| !node.is_empty());
+    let has_names = [&wish.dns_names, &wish.emails, &wish.uris].into_iter().any(|names| !names.is_empty());
+    node.is_some_and(|node| wish.common_name() == node_services(node))
+        && wish.organizations().eq([NODE_SERVICES])
+        && wish.is_plain_subject()
+        && !has_names
+        && wish.addresses.is_empty()
 }
 
 fn review(csr: &CertificateSigningRequest, subresource: &str) -> SubjectAccessReview {
@@ -130,6 +149,26 @@ mod tests {
         assert!(asked(&csr(KUBELET_SERVING, "system:node:a", "system:node:a", &["a"])).is_empty());
         let denied = with_condition(&own, "Denied", "No", "", Default::default());
         assert!(asked(&denied).is_empty());
+    }
+
+    #[test]
+    fn a_node_has_a_certificate_for_what_serves_its_own_pods() {
+        let asked = |user: &str, name: &str, group: &str, hosts: &[&str]| {
+            let mut csr = csr(CLIENT, user, name, &[]);
+            let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+            let subject = pki::Subject { hosts, ..pki::Subject::client(name, Some(group)) };
+            csr.spec.request.0 = pki::Wish::new(&subject).unwrap().request.into_bytes();
+            questions(&csr).into_iter().map(|question| question.0).collect::<Vec<_>>()
+        };
+        let own = "skiff:node-services:a";
+        assert_eq!(asked("system:node:a", own, NODE_SERVICES, &[]), ["selfnodeservices"]);
+        assert!(asked("system:node:b", own, NODE_SERVICES, &[]).is_empty(), "another node's");
+        assert!(asked("system:node:", "skiff:node-services:", NODE_SERVICES, &[]).is_empty());
+        assert!(asked("a", own, NODE_SERVICES, &[]).is_empty(), "nobody's but a node's");
+        assert!(asked("system:node:a", own, "system:nodes", &[]).is_empty(), "another group");
+        assert!(asked("system:node:a", "system:node:a", NODE_SERVICES, &[]).is_empty());
+        assert!(asked("system:node:a", own, NODE_SERVICES, &["a"]).is_empty(), "a client has no names");
+        assert!(asked("system:node:a", own, NODE_SERVICES, &["10.0.0.1"]).is_empty());
     }
 
     #[test]

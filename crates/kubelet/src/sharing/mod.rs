@@ -24,7 +24,7 @@ mod wanted;
 
 use std::{path::PathBuf, sync::Arc};
 
-use client::Cache;
+use client::{Cache, Client};
 use http::{Method, StatusCode, request::Parts};
 use k8s_openapi::api::core::v1::Node;
 use listener::Places;
@@ -39,8 +39,10 @@ const ANSWERS: (usize, usize) = (16, 8);
 pub const MANIFEST_BYTES: u64 = 8 << 20;
 
 /// How a node takes part.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Config {
+    /// May see all nodes, which a kubelet may not.
+    pub client: Client,
     /// The socket of the containerd whose content is shared.
     pub socket: PathBuf,
     /// The files of the certificate, and its key, that this node shows to others.

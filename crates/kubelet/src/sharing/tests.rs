@@ -73,6 +73,7 @@ impl Cluster {
         std::fs::write(path("crt"), own.certificate).unwrap();
         std::fs::write(path("key"), own.key).unwrap();
         let config = Config {
+            client: self.api.client(),
             socket: path("sock"),
             certificate: path("crt"),
             key: path("key"),

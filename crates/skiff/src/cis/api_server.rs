@@ -176,8 +176,8 @@ fn audit_policy(options: &ControlPlane) -> Verdict {
     }
 }
 
-fn requests_end(_: &ControlPlane) -> Verdict {
-    pass(format!("after {} s", apiserver::server::Limits::default().request_timeout.as_secs()))
+fn requests_end(options: &ControlPlane) -> Verdict {
+    pass(format!("after {} s", options.in_flight.limits().request_timeout.as_secs()))
 }
 
 fn etcd(options: &ControlPlane, given: bool, flags: &str) -> Verdict {

@@ -9,7 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail};
-use api::features::Features;
+use api::{
+    features::Features,
+    rules::certificate_request::{NODE_SERVICES, node_services},
+};
 use client::{Caches, Client, EventRecorder, Key};
 use files::modes;
 use ipnet::IpNet;
@@ -21,6 +24,7 @@ use crate::{
     commands::{check, down, server},
     control_plane::{cluster_dns, welcome::Settings},
     flags::{
+        kube_proxy::{NodePorts, node_ports},
         kubelet_config,
         options::{Agent, Node},
     },
@@ -41,6 +45,7 @@ use crate::{
 struct Cluster {
     node_client: Client,
     proxy_client: Client,
+    /// For the Pod network, network policies, and what is shared between nodes.
     network_client: Client,
     dns_client: Client,
     /// PEM of the authority that signs clients of the kubelet.
@@ -161,7 +166,7 @@ async fn start_member(
     alone: alone::Claim,
 ) -> anyhow::Result<Running> {
     let Member { server, client, mut holder, own } = member;
-    let settings = reach::insist(async || {
+    let (settings, is_skiffs) = reach::insist(async || {
         let asked = Settings::for_agent(&client, options).await;
         asked.map_err(|error| reach::explain(&server, &error)).context("cannot read the cluster's settings")
     })
@@ -184,11 +189,16 @@ async fn start_member(
         Own { certificate, key, authority: holder.authority.clone() }
     });
     let runs = |part: &str| !options.disable.iter().any(|d| d == part);
+    // Another's control plane gives them nothing of their own: there they have the rights that the node was given.
+    let (of_services, services) = match is_skiffs {
+        true => join::services(&server, &client, &holder).await.map(|(client, way)| (client, Some((way, server))))?,
+        false => (client.clone(), None),
+    };
     let cluster = Cluster {
         node_client: client.clone().named("kubelet"),
-        proxy_client: client.clone().named("kube-proxy"),
-        network_client: client.clone().named("kubelet"),
-        dns_client: client.clone().named("coredns"),
+        proxy_client: of_services.clone().named("kube-proxy"),
+        network_client: of_services.clone().named("kube-network"),
+        dns_client: of_services.named("coredns"),
         authority,
         serving: serving.clone(),
         settings,
@@ -196,7 +206,7 @@ async fn start_member(
         parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
         features: options.gates.features()?,
         own: shown,
-        renewal: Some(Renewal { holder, client, serving, own }),
+        renewal: Some(Renewal { holder, client, serving, own, services }),
     };
     start(&options.node, layout, cluster, alone, &Progress::default()).await
 }
@@ -224,7 +234,7 @@ pub async fn start_beside(
     let hosts: Vec<String> = [name.clone()].into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
     let cluster = Cluster {
         proxy_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
-        network_client: node_client.clone(),
+        network_client: control_plane.client("kube-network", &node_services(&name), &[NODE_SERVICES]),
         dns_client: control_plane.client("coredns", cluster_dns::USER, &[]),
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
@@ -247,6 +257,7 @@ async fn start(
     progress: &Progress,
 ) -> anyhow::Result<Running> {
     let (name, addresses) = (node_name(options)?, cluster.addresses.clone());
+    let node_ports = node_ports(&options.nodeport_addresses, options.proxy_mode).context("--nodeport-addresses")?;
     if cluster.parts.network {
         network::require(cluster.settings.pod_network)?;
     }
@@ -283,6 +294,7 @@ async fn start(
     if cluster.parts.network {
         let config = network::Config {
             node_name: name.clone(),
+            node: cluster.node_client.clone(),
             conf_dir: layout.cni_conf(),
             state_dir: layout.cni_addresses(),
             cluster_cidrs: cluster.settings.cluster_cidrs.clone(),
@@ -298,7 +310,8 @@ async fn start(
         });
     }
     if cluster.parts.proxy {
-        let (mode, families) = (options.proxy_mode, served(&name, &addresses, &cluster.settings.cluster_cidrs));
+        let mode = options.proxy_mode;
+        let families = served(&name, &addresses, &cluster.settings.cluster_cidrs, &node_ports);
         mode.available(&families).await?;
         let (mark, is_iptables) = (layout.wrote_iptables(), matches!(mode, proxy::Mode::Iptables(_)));
         // Chains of iptables that this node did not write may be another proxy's.
@@ -357,13 +370,18 @@ async fn start(
 }
 
 /// The node for the proxy: Services are served in each family that Pods have addresses of.
-fn served(name: &str, addresses: &[IpAddr], clusters: &[IpNet]) -> Vec<proxy::node::Node> {
-    let of = |pods: &IpNet| proxy::node::Node {
-        name: name.to_owned(),
-        family: proxy::Family::of(pods.addr()),
-        ip: addresses.iter().copied().find(|ip| ip.is_ipv4() == pods.addr().is_ipv4()),
-        pods: Some(proxy::node::FromPods::Range(*pods)),
-        ..Default::default()
+fn served(name: &str, addresses: &[IpAddr], clusters: &[IpNet], node_ports: &NodePorts) -> Vec<proxy::node::Node> {
+    let of = |pods: &IpNet| {
+        let family = proxy::Family::of(pods.addr());
+        let ip = addresses.iter().copied().find(|ip| proxy::Family::of(*ip) == family);
+        proxy::node::Node {
+            name: name.to_owned(),
+            family,
+            ip,
+            pods: Some(proxy::node::FromPods::Range(*pods)),
+            node_ports: node_ports.of(family, ip),
+            ..Default::default()
+        }
     };
     clusters.iter().map(of).collect()
 }
@@ -532,6 +550,7 @@ fn kubelet_config(
             .collect(),
         gate: None,
         sharing: cluster.own.as_ref().filter(|_| options.embedded_registry).map(|own| kubelet::Sharing {
+            client: cluster.network_client.clone(),
             socket: layout.engine_options().socket(),
             certificate: own.certificate.clone(),
             key: own.key.clone(),

@@ -13,7 +13,7 @@ use proxy::{
 
 use crate::{
     commands::{agent, server},
-    flags::kube_proxy::{KubeProxyFlags, Local, NodePorts, Settings},
+    flags::kube_proxy::{KubeProxyFlags, Local, Settings},
     node::address,
 };
 
@@ -112,11 +112,7 @@ fn families(node: &ApiNode, name: &str, settings: &Settings) -> anyhow::Result<V
             Local::Interface(name) => Some(FromPods::Interface(name.clone())),
             Local::Cluster(_) | Local::Node => ranges.iter().find(of_family).copied().map(FromPods::Range),
         };
-        let node_ports = match &settings.node_ports {
-            NodePorts::Everywhere => None,
-            NodePorts::Primary => Some(vec![ip.into()]),
-            NodePorts::Within(ranges) => Some(ranges.iter().filter(of_family).copied().collect()),
-        };
+        let node_ports = settings.node_ports.of(family, Some(ip));
         let masquerade_all = settings.masquerade_all;
         families.push(Node {
             name: name.to_owned(),
@@ -163,9 +159,10 @@ mod tests {
             let families = families(&node, "n", &settings).unwrap();
             assert_eq!(families.iter().map(text).collect::<Vec<_>>().join("; "), expected, "{flags:?}");
         };
-        check(&[], "192.0.2.1: nobody, all; 2001:db8::1: nobody, all");
+        check(&[], "192.0.2.1: nobody, [192.0.2.1/32]; 2001:db8::1: nobody, [2001:db8::1/128]");
+        check(&["--proxy-mode=iptables"], "192.0.2.1: nobody, all; 2001:db8::1: nobody, all");
         check(
-            &["--cluster-cidr=10.244.0.0/16", "--nodeport-addresses=primary"],
+            &["--proxy-mode=iptables", "--cluster-cidr=10.244.0.0/16", "--nodeport-addresses=primary"],
             "192.0.2.1: ip saddr 10.244.0.0/16, [192.0.2.1/32]; 2001:db8::1: nobody, [2001:db8::1/128]",
         );
         check(
@@ -173,7 +170,7 @@ mod tests {
             "192.0.2.1: ip saddr 10.244.3.0/24, [192.0.2.0/24]; 2001:db8::1: nobody, []",
         );
         check(
-            &["--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=cali"],
+            &["--proxy-mode=iptables", "--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=cali"],
             "192.0.2.1: iifname \"cali*\", all; 2001:db8::1: iifname \"cali*\", all",
         );
         let settings = Cli::try_parse_from(["kube-proxy", "--kubeconfig=/dev/null", "--detect-local-mode=NodeCIDR"]);

@@ -419,7 +419,7 @@ async fn assembled(
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
         checks: checks(at_rest, ending),
         web: options.web.settings()?,
-        limits: apiserver::server::Limits { seats: options.in_flight.seats(), ..Default::default() },
+        limits: options.in_flight.limits(),
         audit,
         build: BUILD,
         tracer,

@@ -102,6 +102,12 @@ async fn encrypt(flags: &EncryptionFlags, etcd: &EtcdFlags, place: &StorePlace) 
     etcd.check()?;
     let layout = Layout::new(&place.data_dir);
     if etcd.etcd_servers.is_empty() && layout.holder().is_some() {
+        anyhow::ensure!(
+            flags.encryption_provider_config.is_none(),
+            "a server runs on {}, which encrypts as the file says that it was started with; change that file, and run this without \
+             --encryption-provider-config",
+            layout.root.display()
+        );
         let kubeconfig = layout.admin_kubeconfig();
         let url = Kubeconfig::read(&kubeconfig)?.first_cluster().and_then(|cluster| cluster.server.clone());
         let answer = client::rest::post(&client::from_kubeconfig(&kubeconfig)?, apiserver::router::REWRITE).await;

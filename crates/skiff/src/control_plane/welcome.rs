@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use api::rules::certificate_request::NODE_SERVICES;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::{Api, Client};
 use ipnet::IpNet;
@@ -27,7 +28,7 @@ use crate::{
 pub const NEWCOMERS: &str = "system:bootstrappers:kubeadm:default-node-token";
 const NODES: &str = "system:nodes";
 const GET_NODES: &str = "kubeadm:get-nodes";
-const NODE_SERVICES: &str = "skiff:node-services";
+const SERVICES_CERTIFICATES: &str = "skiff:node-services-certificates";
 
 pub const INFO_NAMESPACE: &str = "kube-public";
 pub const INFO: &str = "cluster-info";
@@ -72,22 +73,25 @@ impl Settings {
         })
     }
 
-    /// The cluster's, with the node's own flags before them. A control plane that has none is not skiff's: then flags and
-    /// the usual values count.
-    pub async fn for_agent(client: &Client, options: &options::Agent) -> Result<Self, client::Error> {
+    /// The cluster's, with the node's own flags before them; and whether there are any. A control plane that has none is not
+    /// skiff's: then flags and the usual values count.
+    pub async fn for_agent(client: &Client, options: &options::Agent) -> Result<(Self, bool), client::Error> {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), SETTINGS_NAMESPACE);
         let map = match api.find(SETTINGS).await {
             Err(client::Error::Api(status)) if status.code == 403 => None,
             other => other?,
         };
         let usual = ControlPlane::usual();
-        let cluster = map.and_then(|m| Self::read(&m.data?)).unwrap_or_else(|| Self::of(&usual));
-        Ok(Settings {
+        let cluster = map.and_then(|m| Self::read(&m.data?));
+        let is_skiffs = cluster.is_some();
+        let cluster = cluster.unwrap_or_else(|| Self::of(&usual));
+        let settings = Settings {
             cluster_dns: options.cluster_dns.unwrap_or(cluster.cluster_dns),
             cluster_cidrs: options.cluster_cidr.as_ref().map_or(cluster.cluster_cidrs, |ranges| ranges.all().to_vec()),
             cluster_domain: options.cluster_domain.clone().unwrap_or(cluster.cluster_domain),
             pod_network: cluster.pod_network,
-        })
+        };
+        Ok((settings, is_skiffs))
     }
 }
 
@@ -108,7 +112,7 @@ pub async fn run(client: Client, server: String, authority: String, settings: Se
 
 fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
     let certificates = "system:certificates.k8s.io:certificatesigningrequests";
-    let approver = json!({"kind": "ServiceAccount", "name": "certificate-controller", "namespace": "kube-system"});
+    let approver = || json!({"kind": "ServiceAccount", "name": "certificate-controller", "namespace": "kube-system"});
     let get =
         |name: &str| json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name], "verbs": ["get"]});
     let mut all = vec![
@@ -126,12 +130,19 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
         bind_cluster_role(
             "skiff:kubelet-serving-approver",
             "system:certificates.k8s.io:kubelet-serving-approver",
-            approver,
+            approver(),
+        ),
+        bind_cluster_role(
+            "skiff:node-services-approver",
+            "system:certificates.k8s.io:kube-apiserver-client-approver",
+            approver(),
         ),
         get_nodes(),
         bind_cluster_role(GET_NODES, GET_NODES, subject("Group", NEWCOMERS)),
         node_services(),
-        bind_cluster_role(NODE_SERVICES, NODE_SERVICES, subject("Group", NODES)),
+        bind_cluster_role(NODE_SERVICES, NODE_SERVICES, subject("Group", NODE_SERVICES)),
+        services_certificates(),
+        bind_cluster_role(SERVICES_CERTIFICATES, SERVICES_CERTIFICATES, subject("Group", NODES)),
     ];
     all.extend(role_and_binding(
         INFO_NAMESPACE,
@@ -140,7 +151,12 @@ fn objects(server: &str, authority: &str, settings: &Settings) -> Vec<Value> {
         subject("User", "system:anonymous"),
     ));
     all.extend(role_and_binding(SETTINGS_NAMESPACE, "skiff:cluster-settings", get(SETTINGS), subject("Group", NODES)));
-    all.extend(role_and_binding(SETTINGS_NAMESPACE, "skiff:corefile", read_corefile(), subject("Group", NODES)));
+    all.extend(role_and_binding(
+        SETTINGS_NAMESPACE,
+        "skiff:corefile",
+        read_corefile(),
+        subject("Group", NODE_SERVICES),
+    ));
     let map = |namespace: &str, name: &str, data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data});
     all.push(map(SETTINGS_NAMESPACE, SETTINGS, settings.data()));
     all.push(map(INFO_NAMESPACE, INFO, json!({"kubeconfig": kubeconfig(server, authority)})));
@@ -155,10 +171,10 @@ fn get_nodes() -> Value {
     })
 }
 
-/// A node's proxy, DNS, Pod network and network policies speak as the node. They need less than `system:node-proxier` gives.
-/// Of Nodes they are told where each is and which addresses its Pods have, which the Node authorizer keeps from a kubelet.
-/// Policies are about labels and addresses of Pods anywhere, so a node has to read those of the others. The kinds of
-/// administrators are there only where a user defined them, so it looks for these definitions, and for no others.
+/// A node's proxy, DNS, Pod network and network policies speak with a certificate of their own, since they see the whole cluster: the
+/// addresses of Nodes and of their Pods, and, as policies are about them, labels and addresses of Pods anywhere. The Node authorizer keeps
+/// all that from kubelets. The kinds of administrators are there only where a user defined them, so they look for these definitions,
+/// and for no others.
 fn node_services() -> Value {
     let administrators = PolicyKind::OF_ADMINISTRATORS.map(|kind| kind.resource().plural);
     let definitions = administrators.clone().map(|plural| format!("{plural}.{GROUP}"));
@@ -167,11 +183,21 @@ fn node_services() -> Value {
         "rules": [
             {"apiGroups": [""], "resources": ["namespaces", "nodes", "pods", "services"], "verbs": ["list", "watch"]},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
-            {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]},
+            {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies", "servicecidrs"], "verbs": ["list", "watch"]},
             {"apiGroups": [GROUP], "resources": administrators, "verbs": ["list", "watch"]},
             {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
                 "resourceNames": definitions, "verbs": ["list", "watch"]},
+            {"apiGroups": ["events.k8s.io", ""], "resources": ["events"], "verbs": ["create", "patch", "update"]},
         ],
+    })
+}
+
+/// A node may have a certificate for those parts of its own: the approver asks the authorizer for this.
+fn services_certificates() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": SERVICES_CERTIFICATES},
+        "rules": [{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests/selfnodeservices"],
+            "verbs": ["create"]}],
     })
 }
 

@@ -1,13 +1,17 @@
 //! The flags of `skiff kube-proxy`, and the file that takes their place: upstream's names and meanings.
 //! Upstream counterpart: cmd/kube-proxy/app/options.go, pkg/proxy/apis/config.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use ipnet::IpNet;
 use json::Value;
-use proxy::{MASQUERADE_BIT, Mode, apply::limits::Limits, iptables, node::Interface};
+use proxy::{Family, MASQUERADE_BIT, Mode, apply::limits::Limits, iptables, node::Interface};
 use serde::Deserialize;
 
 use crate::flags::{
@@ -52,7 +56,8 @@ pub struct KubeProxyFlags {
     /// Make the node the source of everything that goes to a Service
     #[arg(long, conflicts_with = "config")]
     pub masquerade_all: bool,
-    /// The ranges of the node's addresses at which node ports are, or `primary`; all of them when not given
+    /// The ranges of the node's addresses at which node ports are, or `primary` (its own in each family); when not given, primary, and
+    /// all of the machine's in the mode iptables
     #[arg(long, conflicts_with = "config", value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
     /// Where /healthz and /livez are answered
@@ -122,6 +127,27 @@ pub enum NodePorts {
     /// The node's own addresses, as its Node names them.
     Primary,
     Within(Vec<IpNet>),
+}
+
+impl NodePorts {
+    /// The addresses where nobody names any. As with upstream, rules of iptables alone are at all of them.
+    pub fn usual(mode: Mode) -> Self {
+        match mode {
+            Mode::Nftables => NodePorts::Primary,
+            Mode::Iptables(_) => NodePorts::Everywhere,
+        }
+    }
+
+    /// The addresses of one family on a node with this one; `None` are all.
+    pub fn of(&self, family: Family, ip: Option<IpAddr>) -> Option<Vec<IpNet>> {
+        match self {
+            NodePorts::Everywhere => None,
+            NodePorts::Primary => Some(ip.into_iter().map(IpNet::from).collect()),
+            NodePorts::Within(ranges) => {
+                Some(ranges.iter().filter(|range| Family::of(range.addr()) == family).copied().collect())
+            }
+        }
+    }
 }
 
 /// Fields that upstream's file may hold without a meaning for this proxy are known by name ([`WITHOUT_EFFECT`]), and a warning tells of
@@ -227,8 +253,9 @@ impl KubeProxyFlags {
 
     fn typed(&self) -> anyhow::Result<Settings> {
         let usual = Limits::default();
+        let mode = mode(&self.proxy_mode, self.iptables_localhost_nodeports, self.conntrack_tcp_be_liberal)?;
         Ok(Settings {
-            mode: mode(&self.proxy_mode, self.iptables_localhost_nodeports, self.conntrack_tcp_be_liberal)?,
+            mode,
             kubeconfig: self.kubeconfig.clone().context("--kubeconfig or --config is needed")?,
             node_name: self.hostname_override.clone(),
             local: local(
@@ -238,7 +265,7 @@ impl KubeProxyFlags {
                 &self.pod_interface_name_prefix,
             )?,
             masquerade_all: self.masquerade_all,
-            node_ports: node_ports(&self.nodeport_addresses)?,
+            node_ports: node_ports(&self.nodeport_addresses, mode)?,
             healthz: bind(&self.healthz_bind_address, ([0, 0, 0, 0], HEALTH_PORT).into())?,
             metrics: bind(&self.metrics_bind_address, ([127, 0, 0, 1], METRICS_PORT).into())?,
             conntrack: Limits {
@@ -323,7 +350,7 @@ fn read(text: &str) -> anyhow::Result<Settings> {
         node_name: file.hostname_override.clone().filter(|name| !name.is_empty()),
         local: local(&text(&file.detect_local_mode), &text(&file.cluster_cidr), &bridge, &prefix)?,
         masquerade_all: rules.iter().any(|r| r.masquerade_all == Some(true)),
-        node_ports: node_ports(file.node_port_addresses.as_deref().unwrap_or_default())?,
+        node_ports: node_ports(file.node_port_addresses.as_deref().unwrap_or_default(), mode)?,
         healthz: bind(&text(&file.healthz_bind_address), ([0, 0, 0, 0], HEALTH_PORT).into())?,
         metrics: bind(&text(&file.metrics_bind_address), ([127, 0, 0, 1], METRICS_PORT).into())?,
         conntrack: limits(&file.conntrack)?,
@@ -398,19 +425,28 @@ fn local(mode: &str, cluster: &str, bridge: &str, prefix: &str) -> anyhow::Resul
     }
 }
 
-fn node_ports(texts: &[String]) -> anyhow::Result<NodePorts> {
+/// The addresses that are named; where none are, those of the mode.
+pub fn node_ports(texts: &[String], mode: Mode) -> anyhow::Result<NodePorts> {
     match texts {
-        [] => Ok(NodePorts::Everywhere),
-        [one] if one == "primary" => Ok(NodePorts::Primary),
-        texts => {
-            let ranges = texts.iter().map(|text| {
-                text.parse::<IpNet>()
-                    .map(|range| range.trunc())
-                    .with_context(|| format!("{text:?} is no range of addresses"))
-            });
-            Ok(NodePorts::Within(ranges.collect::<anyhow::Result<_>>()?))
-        }
+        [] => Ok(NodePorts::usual(mode)),
+        [one] if one == PRIMARY => Ok(NodePorts::Primary),
+        texts => Ok(NodePorts::Within(texts.iter().map(|text| node_port_range(text)).collect::<anyhow::Result<_>>()?)),
     }
+}
+
+const PRIMARY: &str = "primary";
+
+fn node_port_range(text: &str) -> anyhow::Result<IpNet> {
+    let range = text.parse::<IpNet>().map(|range| range.trunc());
+    range.with_context(|| format!("{text:?} is no range of addresses"))
+}
+
+/// One of the values of a flag.
+pub fn node_port_address(text: &str) -> anyhow::Result<String> {
+    if text != PRIMARY {
+        node_port_range(text)?;
+    }
+    Ok(text.to_owned())
 }
 
 /// An address with or without a port; the usual one when it is empty.
@@ -460,7 +496,7 @@ mod tests {
         assert_eq!(settings.conntrack, Limits { tcp_established: Duration::from_secs(9000), ..Limits::default() });
         assert_eq!(
             (settings.node_ports, settings.masquerade_all, settings.node_name),
-            (NodePorts::Everywhere, false, None)
+            (NodePorts::Primary, false, None)
         );
     }
 
@@ -485,7 +521,9 @@ mod tests {
         refused("detectLocalMode", "detectLocalMode: BridgeInterface", "is no name of an interface");
         refused("detectLocalMode", "detectLocalMode: Guess", "is no way to know local traffic");
         assert_eq!(good("mode", "mode: nftables").mode, Mode::Nftables);
-        assert_eq!(good("mode", "mode: iptables").mode, Mode::Iptables(iptables::Settings::default()));
+        let old = good("mode", "mode: iptables");
+        assert_eq!(old.mode, Mode::Iptables(iptables::Settings::default()));
+        assert_eq!(old.node_ports, NodePorts::Everywhere);
         let chosen = KUBEADM
             .replace("mode: \"\"\n", "mode: iptables\n")
             .replace("localhostNodePorts: null", "localhostNodePorts: false");

@@ -479,6 +479,10 @@ pub struct Node {
     /// How the Service proxy leads packets: `nftables` or `iptables`
     #[arg(long, default_value = "nftables", value_name = "MODE", value_parser = kube_proxy::usual_mode)]
     pub proxy_mode: proxy::Mode,
+    /// The ranges of the node's addresses at which node ports of Services are, or `primary` (its own in each family); when not given,
+    /// primary, and all of the machine's in the mode iptables
+    #[arg(long, value_delimiter = ',', value_name = "RANGES", value_parser = kube_proxy::node_port_address)]
+    pub nodeport_addresses: Vec<String>,
     /// The file that names the resolvers for names outside the cluster
     #[arg(long, default_value = "/etc/resolv.conf", value_parser = value::readable)]
     pub resolv_conf: PathBuf,

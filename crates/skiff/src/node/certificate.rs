@@ -4,7 +4,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::bail;
-use api::rules::certificate_request::BY_SKIFF;
+use api::rules::certificate_request::{BY_SKIFF, NODE_SERVICES, node_services};
 use client::{Api, Client, connect::Replaceable};
 use k8s_openapi::{
     ByteString,
@@ -22,8 +22,12 @@ pub fn user(node: &str) -> String {
 /// The use of the certificate, which decides the signer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
+    /// The kubelet's, towards the API server.
     Client,
+    /// The kubelet's, towards those who ask it.
     Serving,
+    /// That of the parts which serve the node's Pods, towards the API server.
+    Services,
 }
 
 impl Purpose {
@@ -31,16 +35,21 @@ impl Purpose {
         match self {
             Purpose::Client => "kubernetes.io/kube-apiserver-client-kubelet",
             Purpose::Serving => "kubernetes.io/kubelet-serving",
+            Purpose::Services => "kubernetes.io/kube-apiserver-client",
         }
     }
 
     fn usages(self) -> Vec<String> {
-        let purpose = if self == Purpose::Client { "client auth" } else { "server auth" };
+        let purpose = if self == Purpose::Serving { "server auth" } else { "client auth" };
         vec!["digital signature".to_owned(), purpose.to_owned()]
     }
 
     fn file(self) -> &'static str {
-        if self == Purpose::Client { "node-client" } else { "node-server" }
+        match self {
+            Purpose::Client => "node-client",
+            Purpose::Serving => "node-server",
+            Purpose::Services => "node-services",
+        }
     }
 }
 
@@ -57,12 +66,16 @@ pub struct Holder {
 
 impl Holder {
     fn subject(&self, purpose: Purpose) -> Subject {
-        let hosts = if purpose == Purpose::Serving { self.hosts.clone() } else { Vec::new() };
+        let (user, group) = match purpose {
+            Purpose::Client | Purpose::Serving => (user(&self.node), "system:nodes"),
+            Purpose::Services => (node_services(&self.node), NODE_SERVICES),
+        };
+        let serves = purpose == Purpose::Serving;
         Subject {
-            common_name: user(&self.node),
-            organization: Some("system:nodes".to_owned()),
-            hosts,
-            usage: if purpose == Purpose::Client { Usage::Client } else { Usage::Server },
+            common_name: user,
+            organization: Some(group.to_owned()),
+            hosts: if serves { self.hosts.clone() } else { Vec::new() },
+            usage: if serves { Usage::Server } else { Usage::Client },
         }
     }
 
@@ -151,6 +164,12 @@ fn outcome(csr: &CertificateSigningRequest) -> Option<Result<String, String>> {
     Some(String::from_utf8(pem.0.clone()).map_err(|_| "the certificate is not PEM".to_owned()))
 }
 
+/// The way of the parts that serve the node's Pods to the API server, with their own certificate.
+pub fn services(server: &str, holder: &Holder, credential: &Credential) -> anyhow::Result<Client> {
+    let text = pki::kubeconfig(server, &holder.authority, &node_services(&holder.node), credential);
+    Ok(client::from_config(&client::Kubeconfig::parse(&text)?.current()?)?)
+}
+
 /// How a running node keeps its certificates fresh.
 pub struct Renewal {
     pub holder: Holder,
@@ -159,6 +178,8 @@ pub struct Renewal {
     pub serving: Arc<Serving>,
     /// The node's own client and the kubeconfig that it comes from; absent when somebody else looks after them.
     pub own: Option<(Replaceable, std::path::PathBuf, String)>,
+    /// The way of the parts that serve the Pods, and the server that it leads to, where these have a certificate of their own.
+    pub services: Option<(Replaceable, String)>,
 }
 
 impl Renewal {
@@ -168,10 +189,12 @@ impl Renewal {
         const PATIENCE: Duration = Duration::from_secs(15 * 60);
         let mut wait = Duration::from_secs(1);
         loop {
-            let done = match self.serving(PATIENCE).await {
-                Ok(()) => self.client(PATIENCE).await,
-                failed => failed,
+            let done = async {
+                self.serving(PATIENCE).await?;
+                self.client(PATIENCE).await?;
+                self.services(PATIENCE).await
             };
+            let done = done.await;
             let pause = match done {
                 Ok(()) => {
                     wait = Duration::from_secs(1);
@@ -206,6 +229,16 @@ impl Renewal {
         write_kubeconfig(kubeconfig, server, &self.holder, &fresh)?;
         client.replace(client::from_kubeconfig(kubeconfig)?);
         tracing::info!("the node has a new certificate towards the API server");
+        Ok(())
+    }
+
+    async fn services(&self, patience: Duration) -> anyhow::Result<()> {
+        let Some((way, server)) = &self.services else { return Ok(()) };
+        if let Some((_, false)) = self.holder.held(Purpose::Services)? {
+            return Ok(());
+        }
+        let fresh = self.holder.ask(&self.client, Purpose::Services, patience).await?;
+        way.replace(services(server, &self.holder, &fresh)?);
         Ok(())
     }
 }

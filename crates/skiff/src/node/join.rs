@@ -24,7 +24,7 @@ use crate::{
     control_plane::welcome,
     flags::{options::Agent, value},
     layout::Layout,
-    node::certificate::{Holder, Purpose, user, write_kubeconfig},
+    node::certificate::{self, Holder, Purpose, user, write_kubeconfig},
     reach::{self, Away, explain},
 };
 
@@ -110,11 +110,16 @@ async fn try_to_join(options: &Agent, layout: &Layout, node: &str) -> anyhow::Re
     free(&Api::all(client.clone()), node, &info.server).await?;
     tracing::info!(server = info.server, user = name, "asking for this node's certificate");
     let asked = holder.ask(&client, Purpose::Client, SIGNATURE).await;
-    let credential = asked.map_err(|error| match error.downcast::<client::Error>() {
-        Ok(error) => explain(&info.server, &error).context("cannot ask for this node's certificate"),
-        Err(other) => other,
-    })?;
+    let credential = asked.map_err(|error| unsigned(&info.server, error, "cannot ask for this node's certificate"))?;
     member(holder, &path, &info.server, &credential)
+}
+
+/// Why there is no certificate.
+fn unsigned(server: &str, error: anyhow::Error, what: &'static str) -> anyhow::Error {
+    match error.downcast::<client::Error>() {
+        Ok(error) => explain(server, &error).context(what),
+        Err(other) => other,
+    }
 }
 
 fn member(holder: Holder, path: &Path, server: &str, credential: &Credential) -> anyhow::Result<Member> {
@@ -122,6 +127,22 @@ fn member(holder: Holder, path: &Path, server: &str, credential: &Credential) ->
     let (client, way) = replaceable(client::from_kubeconfig(path)?);
     let server = server.to_owned();
     Ok(Member { server: server.clone(), client, holder, own: Some((way, path.to_owned(), server)) })
+}
+
+/// The way of the parts that serve the node's Pods, with a certificate of their own.
+pub async fn services(server: &str, client: &Client, holder: &Holder) -> anyhow::Result<(Client, Replaceable)> {
+    let credential = match holder.held(Purpose::Services)? {
+        Some((held, _)) => held,
+        None => {
+            let what = "cannot ask for the certificate of this node's proxy, DNS and network";
+            reach::insist(async || {
+                let asked = holder.ask(client, Purpose::Services, SIGNATURE).await;
+                asked.map_err(|error| unsigned(server, error, what))
+            })
+            .await?
+        }
+    };
+    Ok(replaceable(certificate::services(server, holder, &credential)?))
 }
 
 /// The facts about that server that this folder holds from an earlier start.

@@ -96,6 +96,9 @@ fn args(
     flag("proxy-healthz-bind-address", node.proxy_healthz_bind_address.clone().into());
     flag("proxy-metrics-bind-address", node.proxy_metrics_bind_address.clone().into());
     flag("proxy-mode", node.proxy_mode.name().into());
+    for range in &node.nodeport_addresses {
+        flag("nodeport-addresses", range.into());
+    }
     flag("resolv-conf", node.resolv_conf.clone().into());
     flag("max-pods", node.max_pods.to_string().into());
     for (name, value) in node.evictions.texts() {
