@@ -232,16 +232,23 @@ async fn a_node_gets_the_tokens_that_its_pods_name() {
     one.create("/api/v1/namespaces/default/serviceaccounts/default/token", &unbound).await.expect(403);
 }
 
-/// The Pod network and its policies have to know where Pods and nodes are, so a node lists and watches both, and nothing more.
+/// The Pod network and its policies have to know where Pods and nodes are: what serves the Pods of a node lists and watches both, and
+/// nothing more. Its kubelet sees what is the node's own.
 #[tokio::test]
 async fn a_node_reads_of_others_what_its_network_needs() {
     let server = Server::start().await;
     let (one, _two) = (server.node("node-1").await, server.node("node-2").await);
+    let subject = pki::Subject::client("skiff:node-services:node-1", Some("skiff:node-services"));
+    let services = server.certified(server.authority().issue(&subject).unwrap());
     pod(&server, "web", "node-2", json!({})).await;
     // The rights that the control plane keeps for nodes have come into force.
-    let listed = ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/nodes", "/api/v1/pods"];
-    for path in listed.into_iter().chain(["/api/v1/namespaces", "/apis/networking.k8s.io/v1/networkpolicies"]) {
-        until(async || one.get(path).await, |a| a.code == 200).await;
+    let wide = ["/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces"];
+    for path in wide.into_iter().chain(["/apis/networking.k8s.io/v1/networkpolicies"]) {
+        until(async || services.get(path).await, |a| a.code == 200).await;
+        one.get(path).await.expect(403);
+    }
+    for caller in [&one, &services] {
+        caller.get("/api/v1/services").await.expect(200);
     }
     one.get("/api/v1/nodes/node-1").await.expect(200);
     for path in [
@@ -256,6 +263,7 @@ async fn a_node_reads_of_others_what_its_network_needs() {
         "/apis/apps/v1/deployments",
     ] {
         one.get(path).await.expect(403);
+        services.get(path).await.expect(403);
     }
 }
 

@@ -290,13 +290,17 @@ const SERIES_ENDS: Duration = Duration::from_secs(6 * 60);
 /// So often the series that go on are written, before their time to live is over.
 const SERIES_REFRESH: Duration = Duration::from_secs(30 * 60);
 
-/// Decides what becomes of an event of the newer form: those of the last minutes are known by what makes events alike, all but
-/// their notes.
+/// Events that are alike but for their notes have this many notes; others are counted with the last one.
+const NOTES: usize = 5;
+
+/// Decides what becomes of an event of the newer form: those of the last minutes are known by what makes events alike. Another note
+/// begins another event, as the note of one that is written cannot change and the newest is the one that helps (upstream's recorder
+/// counts it with the first).
 struct Ongoing {
     controller: String,
     instance: String,
     numbers: Numbers,
-    known: HashMap<String, NewEvent>,
+    known: HashMap<String, Vec<NewEvent>>,
 }
 
 impl Ongoing {
@@ -310,21 +314,24 @@ impl Ongoing {
     fn take(&mut self, event: NewEvent) -> Option<Write> {
         let NewEvent { type_, action, reason, regarding, related, .. } = &event;
         let alike = format!("{:?}", (type_, action, reason, regarding, related));
-        if let Some(known) = self.known.get_mut(&alike) {
+        let told = self.known.get_mut(&alike).map(Vec::as_mut_slice).unwrap_or_default();
+        let same = told.iter().position(|known| known.note == event.note);
+        let at = same.or((told.len() >= NOTES).then(|| told.len() - 1));
+        if let Some(known) = at.map(|at| &mut told[at]) {
             let begun = known.series.as_ref().map(|series| series.count);
             let series = EventSeries { count: begun.unwrap_or(1) + 1, last_observed_time: event.event_time? };
             known.series = Some(series);
             return begun.is_none().then(|| series_write(known));
         }
         if self.known.len() >= REMEMBERED {
-            self.known.retain(|_, known| known.series.is_some());
+            self.known.retain(|_, told| told.iter().any(|known| known.series.is_some()));
         }
         if self.known.len() >= REMEMBERED {
             self.known.clear();
         }
         let fresh = self.fresh(event);
         let write = Write { change: None, ..series_write(&fresh) };
-        self.known.insert(alike, fresh);
+        self.known.entry(alike).or_default().push(fresh);
         Some(write)
     }
 
@@ -348,12 +355,16 @@ impl Ongoing {
             None => event.event_time.as_ref().map(|time| time.0),
         };
         let over = |at: Timestamp| now.duration_since(at).unsigned_abs() > SERIES_ENDS;
-        let gone = self.known.extract_if(|_, event| last(event).is_none_or(over));
-        gone.filter(|(_, event)| event.series.is_some()).map(|(_, event)| series_write(&event)).collect()
+        let mut gone = Vec::new();
+        self.known.retain(|_, told| {
+            gone.extend(told.extract_if(.., |event| last(event).is_none_or(over)));
+            !told.is_empty()
+        });
+        gone.iter().filter(|event| event.series.is_some()).map(series_write).collect()
     }
 
     fn refresh(&self) -> Vec<Write> {
-        self.known.values().filter(|event| event.series.is_some()).map(series_write).collect()
+        self.known.values().flatten().filter(|event| event.series.is_some()).map(series_write).collect()
     }
 }
 
@@ -540,7 +551,7 @@ mod tests {
         });
         assert_eq!((&first.whole, &first.change), (&expected, &None));
         let series = |count: i64, time: &str| json!({"series": {"count": count, "lastObservedTime": time}});
-        let second = ongoing.take(act(2, "FailedScheduling", "another note")).unwrap();
+        let second = ongoing.take(act(2, "FailedScheduling", "no node")).unwrap();
         assert_eq!((&second.name, second.change), (&first.name, Some(series(2, "1970-01-01T00:00:02.000000Z"))));
         assert_eq!(second.whole["note"], json!("no node"));
         assert!(ongoing.take(act(3, "FailedScheduling", "no node")).is_none(), "it is only counted");
@@ -552,6 +563,14 @@ mod tests {
         assert!(ongoing.end(at(360)).is_empty() && ongoing.known.len() == 2);
         assert_eq!(changes(ongoing.end(at(364))), [counted]);
         assert!(ongoing.known.is_empty());
+        let names = |notes: &[&str], ongoing: &mut Ongoing| {
+            let writes = notes.iter().filter_map(|note| ongoing.take(act(365, "Other", note)));
+            writes.map(|write| (write.name, write.change.is_some())).collect::<Vec<_>>()
+        };
+        let noted = names(&["1", "2", "3", "4", "5", "6", "2"], &mut ongoing);
+        let is_series: Vec<bool> = noted.iter().map(|(_, is_series)| *is_series).collect();
+        assert_eq!(is_series, [false, false, false, false, false, true, true]);
+        assert_eq!((&noted[5].0, &noted[6].0), (&noted[4].0, &noted[1].0), "more notes are counted with the last one");
         assert!(ongoing.take(act(365, "FailedScheduling", "no node")).unwrap().change.is_none());
     }
 }

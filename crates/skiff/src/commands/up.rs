@@ -13,6 +13,7 @@ use files::modes;
 use crate::{
     commands::{agent, check, down, server},
     flags::options::Up,
+    holder,
     layout::Layout,
     node::alone,
     program_text,
@@ -47,16 +48,21 @@ pub fn run(options: Up) -> anyhow::Result<ExitCode> {
     start(&options, &layout)
 }
 
-/// The process that holds the folder and goes on holding it: one that was just killed lets go within a moment.
+/// The process that holds the folder and goes on holding it: one that was just killed lets go within a moment, on a busy machine within
+/// a long one.
 fn still_holding(layout: &Layout) -> Option<i32> {
+    const PAUSE: Duration = Duration::from_millis(50);
     const LOOKS: usize = 10;
-    let mut holder = layout.holder();
-    for _ in 0..LOOKS {
-        holder?;
-        std::thread::sleep(Duration::from_millis(50));
-        holder = layout.holder();
+    const LOOKS_AT_DYING: usize = 600;
+    let mut looks = 0;
+    loop {
+        let pid = layout.holder()?;
+        looks += 1;
+        if looks > if holder::is_dying(pid) { LOOKS_AT_DYING } else { LOOKS } {
+            return Some(pid);
+        }
+        std::thread::sleep(PAUSE);
     }
-    holder
 }
 
 /// Starts the process that stays, and shows what it says.
