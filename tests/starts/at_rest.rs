@@ -138,6 +138,14 @@ fn keys_are_rotated_while_the_server_runs_or_not() {
     let encrypt_again = [&["store", "encrypt", "--data-dir", &place][..], &flags].concat();
     refused(&encrypt_again, &["does not contain any of the expected providers"]);
     reads(&server, &data, "x");
+    // Nor does another file than the server's.
+    let (other, server_s) = (folder.path().join("other.yaml"), configuration(&[&*two, identity].join(", ")));
+    fs::write(&other, configuration(&one)).unwrap();
+    fs::write(&file, server_s).unwrap();
+    refused(
+        &["store", "encrypt", "--data-dir", &place, flags[0], &text(&other)],
+        &["encrypts as another file says than"],
+    );
     // Nobody else may ask for it.
     let (code, _) = server.ask(&data, "GET", "/skiff/store/encrypt", "");
     assert_eq!(code, 404);

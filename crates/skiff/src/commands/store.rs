@@ -102,17 +102,16 @@ async fn encrypt(flags: &EncryptionFlags, etcd: &EtcdFlags, place: &StorePlace) 
     etcd.check()?;
     let layout = Layout::new(&place.data_dir);
     if etcd.etcd_servers.is_empty() && layout.holder().is_some() {
-        anyhow::ensure!(
-            flags.encryption_provider_config.is_none(),
-            "a server runs on {}, which encrypts as the file says that it was started with; change that file, and run this without \
-             --encryption-provider-config",
-            layout.root.display()
-        );
         let kubeconfig = layout.admin_kubeconfig();
         let url = Kubeconfig::read(&kubeconfig)?.first_cluster().and_then(|cluster| cluster.server.clone());
         let answer = client::rest::post(&client::from_kubeconfig(&kubeconfig)?, apiserver::router::REWRITE).await;
         let answer = answer.map_err(|error| reach::explain(&url.unwrap_or_default(), &error))?;
-        return serde_json::from_slice::<Done>(&answer).context("the server answered something else")?.show();
+        let done: Done = serde_json::from_slice(&answer).context("the server answered something else")?;
+        // The keys of a file that the server does not follow would be taken for those in use.
+        if let Some(file) = &flags.encryption_provider_config {
+            done.by(file)?;
+        }
+        return done.show();
     }
     let below: Arc<dyn store::Store> = if etcd.etcd_servers.is_empty() {
         // A mistyped folder is not made.

@@ -165,7 +165,8 @@ impl AtRest {
         Box::new(move || {
             let own = self.clone();
             Box::pin(async move {
-                let done = Done::of(own.rewrite().await.map_err(|why| StatusError::internal(format!("{why:#}")))?);
+                let mut done = Done::of(own.rewrite().await.map_err(|why| StatusError::internal(format!("{why:#}")))?);
+                done.configuration = own.reloads.taken.read().clone();
                 json::to_value(&done).map_err(StatusError::internal)
             })
         })
@@ -238,6 +239,9 @@ pub struct Done {
     written: usize,
     right: usize,
     unreadable: Vec<String>,
+    /// The hash of the configuration that the server follows.
+    #[serde(default)]
+    configuration: String,
 }
 
 /// The number of values that nobody can read that are named; the others are like them.
@@ -246,7 +250,19 @@ const NAMED: usize = 20;
 impl Done {
     pub fn of(rewritten: Rewritten) -> Self {
         let Rewritten { written, right, unreadable } = rewritten;
-        Done { written, right, unreadable }
+        Done { written, right, unreadable, configuration: String::new() }
+    }
+
+    /// Refuses to take it for what was asked for where the server follows another file than this one.
+    pub fn by(&self, file: &Path) -> anyhow::Result<()> {
+        if hash(&read(file)?) == self.configuration {
+            return Ok(());
+        }
+        bail!(
+            "the server that runs encrypts as another file says than {}; change the file that it was started with, and leave \
+             --encryption-provider-config out",
+            file.display()
+        )
     }
 
     /// Says it to people; an error when something is left as it was.
