@@ -58,7 +58,7 @@ impl Held {
         let non_root = own.and_then(|c| c.run_as_non_root).or(pod.and_then(|c| c.run_as_non_root));
         let stated = own.and_then(|c| c.run_as_user).or(pod.and_then(|c| c.run_as_user));
         if non_root == Some(true) {
-            let pod = format!("{}_{}({})", desired.name(), desired.namespace(), desired.uid());
+            let pod = desired.name_in_messages();
             let name = &container.name;
             match (stated, self.user) {
                 (Some(0), _) => {

@@ -75,6 +75,11 @@ impl DesiredPod {
         self.pod.spec.as_ref().expect("every Pod has a spec")
     }
 
+    /// The Pod as upstream's messages name it.
+    pub fn name_in_messages(&self) -> String {
+        format!("{}_{}({})", self.name(), self.namespace(), self.uid())
+    }
+
     pub fn uid(&self) -> &str {
         self.pod.metadata.uid.as_deref().unwrap_or_default()
     }

@@ -32,7 +32,7 @@ pub fn image_wait(container: &str, image: &str, failed: &Pull) -> Wait {
 }
 
 fn crash_wait(desired: &DesiredPod, container: &str, delay: Duration) -> Wait {
-    let pod = format!("{}_{}({})", desired.name(), desired.namespace(), desired.uid());
+    let pod = desired.name_in_messages();
     Wait {
         container: container.to_owned(),
         reason: "CrashLoopBackOff",

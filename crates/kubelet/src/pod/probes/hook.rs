@@ -25,7 +25,7 @@ pub struct Of<'a> {
 impl Of<'_> {
     /// A failure in upstream's words.
     fn failed(&self, hook: &str, why: &str) -> String {
-        let pod = format!("{}_{}({})", self.desired.name(), self.desired.namespace(), self.desired.uid());
+        let pod = self.desired.name_in_messages();
         format!("{hook} for Container {:?} in Pod {pod:?} failed - error: {why}", self.container.name)
     }
 }

@@ -59,10 +59,8 @@ pub fn dns(desired: &DesiredPod, cluster: &[String], domain: &str, host: &Dns) -
         }
         _ if cluster_first => {
             let text = format!(
-                "pod: \"{}_{}({})\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
-                desired.name(),
-                desired.namespace(),
-                desired.uid()
+                "pod: \"{}\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
+                desired.name_in_messages()
             );
             complaints.push(("MissingClusterDNS", text));
             host.clone()
