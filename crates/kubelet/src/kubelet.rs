@@ -230,10 +230,7 @@ impl Kubelet {
             volume_usages: VolumeUsages::default(),
             rates: Rates::default(),
             engine_metrics: OnceCell::new(),
-            sharing: config
-                .sharing
-                .as_ref()
-                .map(|of| Sharing::new(of, &config.node_name, Caches::new(of.client.clone()).of())),
+            sharing: config.sharing.as_ref().map(|of| Sharing::new(of, &config.node_name)),
             figures,
             ooms: Counts::default(),
             probe_counts: ProbeCounts::default(),

@@ -114,7 +114,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = kubelet.csi.clone().follow_sizes(), if kubelet.host.plugins => {}
         () = kubelet.csi.clone().follow_limits(drivers.clone()), if kubelet.host.plugins => {}
         () = kubelet.csi.clone().follow_attachability(drivers), if kubelet.host.plugins => {}
-        () = registry::run(plugin_folder, sorts::all(&kubelet)), if kubelet.host.plugins => {}
+        () = registry::run(plugin_folder, sorts::all(&kubelet), kubelet.figures.clone()), if kubelet.host.plugins => {}
     }
     Ok(())
 }

@@ -79,6 +79,10 @@ pub struct GatedText {
     pub others: &'static [&'static str],
     /// Each a path as in [`Gated`].
     pub fields: &'static [&'static str],
+    /// Lists that the feature allows too, and the reason why they are forbidden otherwise. In their paths `list[name=text]` stands for
+    /// the items that have this text there.
+    pub lists: &'static [&'static str],
+    pub forbidden: &'static str,
 }
 
 /// When the server counts `metadata.generation` up.

@@ -17,14 +17,19 @@ pub(super) fn drop_disabled(gated: &[Gated], features: Features, new: &mut Value
     }
 }
 
-/// Texts of features that are off, unless the object had them before.
+/// Texts of features that are off, and lists that come with them, unless the object had such a text before.
 pub(super) fn check_texts(gated: &[GatedText], features: Features, new: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Errors::new();
     for gated in gated.iter().filter(|gated| !features.enabled(gated.feature)) {
-        let places = |object| gated.fields.iter().flat_map(move |path| places(object, path, gated.text));
-        if old.is_none_or(|old| places(old).next().is_none()) {
-            errors.extend(places(new).map(|place| FieldError::not_supported(&place, gated.text, gated.others)));
+        let is_text = |value: &Value| value.as_str() == Some(gated.text);
+        let texts = |object| gated.fields.iter().flat_map(move |path| places(object, path, &is_text));
+        if old.is_some_and(|old| texts(old).next().is_some()) {
+            continue;
         }
+        errors.extend(texts(new).map(|place| FieldError::not_supported(&place, gated.text, gated.others)));
+        let is_list = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
+        let lists = gated.lists.iter().flat_map(|path| places(new, path, &is_list));
+        errors.extend(lists.map(|place| FieldError::forbidden(&place, gated.forbidden)));
     }
     errors
 }
@@ -49,28 +54,33 @@ pub(super) fn present(object: &Value, path: &str) -> bool {
     }
 }
 
-/// The places of the fields of that path that hold this text.
-pub(super) fn places(object: &Value, path: &str, text: &str) -> Vec<Path> {
-    fn walk(object: &Value, path: &str, text: &str, place: &Path, found: &mut Vec<Path>) {
+/// The places of the fields of that path that are meant.
+pub(super) fn places(object: &Value, path: &str, is_meant: &dyn Fn(&Value) -> bool) -> Vec<Path> {
+    fn walk(object: &Value, path: &str, is_meant: &dyn Fn(&Value) -> bool, place: &Path, found: &mut Vec<Path>) {
         let (name, rest) = split(path);
         let Some(rest) = rest else {
-            if object.get(name).and_then(Value::as_str) == Some(text) {
+            if object.get(name).is_some_and(is_meant) {
                 found.push(place.child(name));
             }
             return;
         };
-        if let Some(name) = name.strip_suffix("[]") {
-            let items = object.get(name).and_then(Value::as_array).into_iter().flatten();
-            items.enumerate().for_each(|(i, item)| walk(item, rest, text, &place.child(name).index(i), found));
+        if let Some((name, such)) = name.strip_suffix(']').and_then(|name| name.split_once('[')) {
+            let fits = |item: &Value| match such.split_once('=') {
+                Some((field, text)) => item.get(field).and_then(Value::as_str) == Some(text),
+                None => true,
+            };
+            let items = object.get(name).and_then(Value::as_array).into_iter().flatten().enumerate();
+            let items = items.filter(|(_, item)| fits(item));
+            items.for_each(|(i, item)| walk(item, rest, is_meant, &place.child(name).index(i), found));
         } else if let Some(name) = name.strip_suffix("{}") {
             let values = object.get(name).and_then(Value::as_object).into_iter().flatten();
-            values.for_each(|(key, value)| walk(value, rest, text, &place.child(name).key(key), found));
+            values.for_each(|(key, value)| walk(value, rest, is_meant, &place.child(name).key(key), found));
         } else if let Some(inner) = object.get(name) {
-            walk(inner, rest, text, &place.child(name), found);
+            walk(inner, rest, is_meant, &place.child(name), found);
         }
     }
     let mut found = Vec::new();
-    walk(object, path, text, &Path::default(), &mut found);
+    walk(object, path, is_meant, &Path::default(), &mut found);
     found
 }
 
@@ -122,11 +132,15 @@ mod tests {
         check(json!({"a": {"x": {"b": [{"c": 1}]}, "y": {}}}), "a{}.b[].c", json!({"a": {"x": {"b": [{}]}, "y": {}}}));
         let found = |path: &str| {
             let object = json!({"a": {"x": {"b": [{"c": "t"}, {"c": "u"}, {"c": "t"}]}, "y": {}}, "d": "t"});
-            places(&object, path, "t").iter().map(ToString::to_string).collect::<Vec<_>>()
+            places(&object, path, &|value| value.as_str() == Some("t"))
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         };
         assert_eq!(found("a{}.b[].c"), ["a[x].b[0].c", "a[x].b[2].c"]);
+        assert_eq!(found("a{}.b[c=t].c"), ["a[x].b[0].c", "a[x].b[2].c"]);
         assert_eq!(found("d"), ["d"]);
-        assert!(found("a.b").is_empty() && found("a{}.b[].z").is_empty());
+        assert!(found("a.b").is_empty() && found("a{}.b[].z").is_empty() && found("a{}.b[c=u].c").is_empty());
         let mut object = json!({"a": [{"b": {"t": 1}}, {"b": {}}, {"b": {"t": null}}, {"c": {}}]});
         fill(&mut object, "a[].b.t", &json!(2));
         assert_eq!(object, json!({"a": [{"b": {"t": 1}}, {"b": {"t": 2}}, {"b": {"t": 2}}, {"c": {}}]}));

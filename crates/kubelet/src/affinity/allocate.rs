@@ -410,9 +410,15 @@ impl Affinity {
     }
 
     /// Why a Pod cannot have other amounts than it has: what it was given for itself is not given anew. Where it can, it keeps that.
-    pub fn refuses_resize(&self, changes: impl Fn(&str) -> bool) -> Option<String> {
+    pub fn refuses_resize(&self, changes: impl Fn(&str) -> bool) -> Option<(&'static str, String)> {
         let words = |manager: &str, policy: &str| {
-            format!("Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy \"{policy}\"")
+            let detail = match manager {
+                "CPU" => "guaranteed_pod_cpu_manager_static_policy",
+                _ => "guaranteed_pod_memory_manager_static_policy",
+            };
+            let text =
+                format!("Resize is infeasible for Guaranteed Pods alongside {manager} Manager policy \"{policy}\"");
+            (detail, text)
         };
         let cpus = self.cpus.is_some() && !self.resizes_cpus && changes("cpu");
         let memory = || self.memory.is_some() && !self.resizes_memory && changes("memory");

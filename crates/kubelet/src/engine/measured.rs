@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use clock::Instant;
 use futures::stream::BoxStream;
 use k8s_cri::v1::{
     AttachRequest, Container, ContainerFilter, ExecRequest, ExecSyncResponse, FilesystemUsage, Image,
@@ -37,7 +38,10 @@ impl Runtime for Measured {
     }
 
     async fn run_sandbox(&self, config: PodSandboxConfig, handler: &str) -> Result<String> {
-        self.figures.call("run_podsandbox", self.engine.run_sandbox(config, handler)).await
+        let begun = Instant::now();
+        let made = self.figures.call("run_podsandbox", self.engine.run_sandbox(config, handler)).await;
+        self.figures.sandbox(handler, made.is_ok(), begun.elapsed());
+        made
     }
 
     async fn stop_sandbox(&self, id: &str) -> Result<()> {

@@ -13,6 +13,7 @@ use k8s_cri::v1::{PodSandbox, PodSandboxFilter};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use crate::{
+    counted::Figures,
     engine::log_folders::{self, names},
     kubelet::Kubelet,
     pod::desired::{DesiredPod, POD_NAME, POD_NAMESPACE, POD_UID},
@@ -108,8 +109,33 @@ async fn remove_sandboxes(kubelet: &Kubelet, uid: &str) -> runtime::Result<()> {
     Ok(())
 }
 
+/// The state of the volumes of a Pod that is cleared up after, as far as the figures tell of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Its worker was this kubelet's: the figures are about those that an earlier one left.
+    ByWorker,
+    ByEarlier,
+    Failed,
+    Cleaned,
+}
+
+impl Left {
+    fn count(&mut self, figures: &Figures, cleaned: bool) {
+        let (after, shifts) = match (*self, cleaned) {
+            (Left::ByEarlier, true) => (Left::Cleaned, (1.0, 0.0)),
+            (Left::ByEarlier, false) => (Left::Failed, (0.0, 1.0)),
+            (Left::Failed, true) => (Left::Cleaned, (1.0, -1.0)),
+            (same, _) => (same, (0.0, 0.0)),
+        };
+        *self = after;
+        if shifts != (0.0, 0.0) {
+            figures.orphans(shifts.0, shifts.1);
+        }
+    }
+}
+
 /// Removes all that is left of a Pod; whether nothing is left.
-async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
+async fn remove(kubelet: &Kubelet, uid: &str, left: &mut Left) -> bool {
     let removed = remove_sandboxes(kubelet, uid).await;
     if let Err(error) = &removed {
         tracing::warn!(uid, %error, "an orphaned sandbox stays");
@@ -122,9 +148,10 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
         }
     }
     let folder = kubelet.pod_folder(uid);
-    if let Err(error) =
-        volumes::unmount(&folder, &kubelet.host.mounter, (&kubelet.csi, &kubelet.remote), &kubelet.figures).await
-    {
+    let unmounted =
+        volumes::unmount(&folder, &kubelet.host.mounter, (&kubelet.csi, &kubelet.remote), &kubelet.figures).await;
+    left.count(&kubelet.figures, unmounted.is_ok());
+    if let Err(error) = unmounted {
         tracing::warn!(folder = %folder.path().display(), %error, "an orphaned folder stays");
     } else if removed.is_ok() {
         kubelet.users.release(uid);
@@ -139,10 +166,37 @@ async fn remove(kubelet: &Kubelet, uid: &str) -> bool {
 }
 
 /// Clears up after a Pod until nothing of it is left, or it is back.
-pub async fn clear(kubelet: Arc<Kubelet>, uid: String) {
+pub async fn clear(kubelet: Arc<Kubelet>, uid: String, mut left: Left) {
     let mut wait = RETRY.0;
-    while !kubelet.pods.has(&uid) && !remove(&kubelet, &uid).await {
+    while !kubelet.pods.has(&uid) && !remove(&kubelet, &uid, &mut left).await {
         clock::sleep(wait).await;
         wait = (wait * 2).min(RETRY.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_that_were_left_are_counted_once() {
+        let figures = Figures::default();
+        let shown = |cleaned: usize, failed: usize| {
+            let text = figures.render();
+            for (name, count) in [("volumes", cleaned), ("volumes_errors", failed)] {
+                let row = format!("kubelet_orphan_pod_cleaned_{name} {count}");
+                assert!(text.lines().any(|line| line == row), "{row}\n{text}");
+            }
+        };
+        let (mut one, mut other, mut own) = (Left::ByEarlier, Left::ByEarlier, Left::ByWorker);
+        other.count(&figures, false);
+        shown(0, 1);
+        own.count(&figures, true);
+        one.count(&figures, true);
+        one.count(&figures, true);
+        other.count(&figures, false);
+        shown(1, 1);
+        other.count(&figures, true);
+        shown(2, 0);
     }
 }

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     changes::Changes,
+    counted::Figures,
     plugins::{
         messages::{GET_INFO, InfoRequest, NOTIFY, PluginInfo, RegistrationStatus, RegistrationStatusResponse},
         sort::{Plugin, Sort},
@@ -108,7 +109,7 @@ impl Drop for Served {
 }
 
 /// Serves the plugins of a folder. Runs for ever; when it is dropped, nobody is deregistered.
-pub async fn run(folder: PathBuf, sorts: Vec<Arc<dyn Sort>>) {
+pub async fn run(folder: PathBuf, sorts: Vec<Arc<dyn Sort>>, figures: Arc<Figures>) {
     let sorts: Arc<[Arc<dyn Sort>]> = sorts.into();
     let mut served: BTreeMap<PathBuf, Served> = BTreeMap::new();
     loop {
@@ -120,7 +121,7 @@ pub async fn run(folder: PathBuf, sorts: Vec<Arc<dyn Sort>>) {
         let changes = Changes::of(&folder, &subfolders);
         loop {
             let found = Found::below(&folder).await;
-            follow(&found, &mut served, &sorts).await;
+            follow(&found, &mut served, &sorts, &figures).await;
             if found.subfolders != subfolders {
                 // They have to be watched, too.
                 break;
@@ -139,28 +140,36 @@ pub async fn run(folder: PathBuf, sorts: Vec<Arc<dyn Sort>>) {
 }
 
 /// Serves exactly the sockets that were found.
-async fn follow(found: &Found, served: &mut BTreeMap<PathBuf, Served>, sorts: &Arc<[Arc<dyn Sort>]>) {
+async fn follow(
+    found: &Found,
+    served: &mut BTreeMap<PathBuf, Served>,
+    sorts: &Arc<[Arc<dyn Sort>]>,
+    figures: &Arc<Figures>,
+) {
     let gone = served.extract_if(.., |path, held| found.sockets.get(path) != Some(&held.identity));
-    for (_, held) in gone.collect::<Vec<_>>() {
+    for (socket, held) in gone.collect::<Vec<_>>() {
         held.end().await;
+        figures.plugin_gone(&socket.display().to_string());
     }
     for (socket, identity) in &found.sockets {
         if !served.contains_key(socket) {
             let told = Told::default();
-            let task = tokio::spawn(serve(socket.clone(), sorts.clone(), told.clone()));
+            figures.plugin(&socket.display().to_string(), false);
+            let task = tokio::spawn(serve(socket.clone(), sorts.clone(), told.clone(), figures.clone()));
             served.insert(socket.clone(), Served { identity: *identity, task, told });
         }
     }
 }
 
 /// Tries until the plugin is in use.
-async fn serve(socket: PathBuf, sorts: Arc<[Arc<dyn Sort>]>, told: Told) {
+async fn serve(socket: PathBuf, sorts: Arc<[Arc<dyn Sort>]>, told: Told, figures: Arc<Figures>) {
     let mut pause = RETRY.0;
     while let Err(error) = register(&socket, &sorts, &told).await {
         tracing::warn!(socket = %socket.display(), error, "a plugin could not be registered");
         clock::sleep(pause).await;
         pause = (pause * 2).min(RETRY.1);
     }
+    figures.plugin(&socket.display().to_string(), true);
 }
 
 async fn register(socket: &Path, sorts: &[Arc<dyn Sort>], told: &Told) -> Result<(), String> {
@@ -252,8 +261,16 @@ mod tests {
     async fn a_socket_in_the_folder_is_a_plugin_until_it_is_gone() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("plugins_registry");
-        let sort = Arc::new(Noted::default());
-        let registry = tokio::spawn(run(folder.clone(), vec![sort.clone()]));
+        let (sort, figures) = (Arc::new(Noted::default()), Arc::new(Figures::default()));
+        // Whether a socket is counted as one that is there, and as a plugin in use.
+        let counted = |name: &str| {
+            let text = figures.render();
+            ["desired", "actual"].map(|word| {
+                let state = format!("{name}\",state=\"{word}_state_of_world\"}} 1");
+                text.lines().any(|line| line.starts_with("plugin_manager_total_plugins{") && line.ends_with(&state))
+            })
+        };
+        let registry = tokio::spawn(run(folder.clone(), vec![sort.clone()], figures.clone()));
         until("the folder is there", || folder.exists()).await;
         // It is there before its service is, one hangs, and another one lies: none of this is to anybody else's harm.
         drop(grpc::listen(&folder.join("dead.sock")).unwrap());
@@ -270,9 +287,12 @@ mod tests {
         until("the odd one is told", || !odd.told().is_empty()).await;
         assert!(odd.told()[0].1.starts_with("RegisterPlugin error -- no handler registered for plugin type: Odd at"));
         assert_eq!(sort.take(), ["register good at other.sock"]);
+        until("the good one is counted", || counted("/deep/g.sock") == [true, true]).await;
+        assert_eq!((counted("/h.sock"), counted("/o.sock")), ([true, false], [true, false]));
         // It starts again at the same place, and goes.
         drop(good);
         until("the good one has gone", || !sort.0.lock().is_empty()).await;
+        until("nor counted", || counted("/deep/g.sock") == [false, false]).await;
         assert_eq!(sort.take(), ["deregister good at other.sock"]);
         let good = Registering::at(&folder.join("deep/g.sock"), plugin("good", "Noted", "/run/third.sock", "v1"));
         until("the good one is back", || good.told() == [(true, String::new())]).await;

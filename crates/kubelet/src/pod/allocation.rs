@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::volumes::folder::PodFolder;
+use crate::{counted::Requested, volumes::folder::PodFolder};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Allocation {
@@ -46,7 +46,39 @@ fn same(one: &ResourceRequirements, other: &ResourceRequirements) -> bool {
         && same_amounts(one.limits.as_ref(), other.limits.as_ref())
 }
 
+/// The change of an amount, in upstream's word. No amount and none at all are the same.
+fn operation(before: Quantity, after: Quantity) -> Option<&'static str> {
+    let none = Quantity::default();
+    match (before == none, after == none) {
+        (true, false) => Some("add"),
+        (false, true) => Some("remove"),
+        _ if after > before => Some("increase"),
+        _ if after < before => Some("decrease"),
+        _ => None,
+    }
+}
+
 impl Allocation {
+    /// The amounts that containers are to have now and were not to have before, or others.
+    pub fn changes(&self, before: &Allocation) -> Vec<Requested<'static>> {
+        let amount = |list: &Option<BTreeMap<String, Text>>, name: &str| {
+            list.as_ref().and_then(|list| list.get(name)).map(parse).unwrap_or_default()
+        };
+        let mut changes = Vec::new();
+        for (name, after) in &self.containers {
+            let Some(before) = before.containers.get(name) else { continue };
+            for resource in ["cpu", "memory"] {
+                let lists =
+                    [("requests", &before.requests, &after.requests), ("limits", &before.limits, &after.limits)];
+                for (requirement, before, after) in lists {
+                    let operation = operation(amount(before, resource), amount(after, resource));
+                    changes.extend(operation.map(|operation| Requested { resource, requirement, operation }));
+                }
+            }
+        }
+        changes
+    }
+
     /// All that a spec asks for.
     pub fn of(spec: &PodSpec, resized: Option<i64>) -> Self {
         let of = |c: &Container| (c.name.clone(), c.resources.clone().unwrap_or_default());
@@ -125,6 +157,28 @@ mod tests {
             one("i", init, ""),
             one("m", main, "")
         )
+    }
+
+    #[test]
+    fn each_amount_that_changes_is_a_change() {
+        let of = |main: &str| {
+            let text = format!(r#"{{"containers": [{{"name": "main", "resources": {main}}}]}}"#);
+            Allocation::of(pod(&text).spec(), None)
+        };
+        let check = |before: &str, after: &str, expected: &[&str]| {
+            let changes = of(after).changes(&of(before));
+            let words = changes.iter().map(|one| format!("{} {} {}", one.operation, one.resource, one.requirement));
+            assert_eq!(words.collect::<Vec<_>>(), expected);
+        };
+        let before = r#"{"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}"#;
+        check(before, before, &[]);
+        check(before, r#"{"requests": {"cpu": "1000m", "memory": "1024Mi"}, "limits": {"memory": "2Gi"}}"#, &[]);
+        let after = r#"{"requests": {"cpu": "500m", "memory": "1536Mi"}, "limits": {"cpu": "2"}}"#;
+        check(
+            before,
+            after,
+            &["decrease cpu requests", "add cpu limits", "increase memory requests", "remove memory limits"],
+        );
     }
 
     #[test]

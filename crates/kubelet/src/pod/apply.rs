@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use client::EventKind;
+use clock::Instant;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::pod::{
@@ -22,7 +23,9 @@ type Changed<'a> = [(&'a Container, &'a ContainerRun)];
 impl Round<'_> {
     /// False when it failed and is to be tried again; why is remembered for the Pod's condition.
     pub(super) async fn resize(&mut self) -> bool {
+        let begun = Instant::now();
         let error = self.try_resize().await.err();
+        self.kubelet.figures.resized(error.is_none(), begun.elapsed());
         self.memory.resize.retry_at = error.is_some().then(later);
         if let Some(text) = error.as_ref().filter(|_| error != self.memory.resize.error) {
             let (desired, generation) = (self.desired, self.desired.resized.or(self.desired.pod.metadata.generation));

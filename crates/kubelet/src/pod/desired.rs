@@ -21,6 +21,8 @@ pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     pub reason: &'static str,
+    /// Upstream's word for the figures.
+    pub detail: &'static str,
     pub message: String,
     pub generation: Option<i64>,
 }

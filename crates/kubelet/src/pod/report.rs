@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::object::Object;
 use client::{Api, rest::DeleteOptions};
+use clock::Instant;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tokio::sync::watch;
@@ -37,20 +38,26 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
     };
     let (before, mut after) = (fields(before), fields(after));
     let gone: Vec<String> = before.keys().filter(|k| !after.contains_key(k)).map(ToString::to_string).collect();
-    let taken_back = taken_back(&before, &after);
+    let taken_back: Vec<&str> = taken_back(&before, &after).collect();
     after.retain(|key, value| before.get(key) != Some(value));
     if let Some(Value::Array(conditions)) = after.get_mut("conditions") {
-        conditions.extend(taken_back.map(|kind| json!({"type": kind, "$patch": "delete"})));
-    }
-    if let Some(Value::Array(conditions)) = after.get_mut("conditions") {
-        // Conditions are merged by their type: what is no longer said has to be taken back.
+        // They are merged by their type into what is there, in this order: behind those of others, and that the Pod has a node, which
+        // was said first, stands last.
+        let is_ours = |kind: &Value| {
+            conditions.iter().any(|ours| ours["type"] == *kind) || taken_back.iter().any(|gone| kind == *gone)
+        };
+        let shown = before.get("conditions").and_then(Value::as_array).into_iter().flatten();
+        let others = shown.filter(|condition| !is_ours(&condition["type"]));
+        let order: Vec<Value> =
+            others.chain(conditions.iter()).map(|condition| json!({"type": condition["type"]})).collect();
+        // A reason that is no longer said has to be taken back.
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
             for field in ["reason", "message"] {
-                if !condition.contains_key("$patch") {
-                    condition.entry(field).or_insert(Value::Null);
-                }
+                condition.entry(field).or_insert(Value::Null);
             }
         }
+        conditions.extend(taken_back.iter().map(|kind| json!({"type": kind, "$patch": "delete"})));
+        after.insert("$setElementOrder/conditions", Value::Array(order));
     }
     for list in ["podIPs", "hostIPs"] {
         if let Some(Value::Array(addresses)) = after.get_mut(list) {
@@ -72,6 +79,8 @@ struct Wanted {
     /// The Pod as the server has it goes by this, a mirror by its own: a namesake is left alone.
     uid: String,
     status: PodStatus,
+    /// When it became so.
+    since: Option<Instant>,
 }
 
 /// The worker's end.
@@ -86,6 +95,8 @@ pub struct Reporter {
     desired: DesiredPod,
     /// The Pod or mirror, and its status as the API shows it.
     shown: (String, PodStatus),
+    /// Since when the API shows something else than it should.
+    behind: Option<Instant>,
     wanted: watch::Receiver<Wanted>,
     tried: watch::Sender<u64>,
 }
@@ -94,7 +105,7 @@ pub struct Reporter {
 pub fn outbox(kubelet: Arc<Kubelet>, desired: DesiredPod, status: PodStatus) -> (Outbox, Reporter) {
     let ((wanted, asked), (tried, done)) = (watch::channel(Wanted::default()), watch::channel(0));
     let shown = (desired.uid().to_owned(), status);
-    (Outbox { wanted, tried: done }, Reporter { kubelet, desired, shown, wanted: asked, tried })
+    (Outbox { wanted, tried: done }, Reporter { kubelet, desired, shown, behind: None, wanted: asked, tried })
 }
 
 impl Outbox {
@@ -103,7 +114,8 @@ impl Outbox {
         self.wanted.send_if_modified(|wanted| {
             let is_new = wanted.number == 0 || wanted.uid != uid || wanted.status != *status;
             if is_new {
-                *wanted = Wanted { number: wanted.number + 1, uid: uid.to_owned(), status: status.clone() };
+                let (number, since) = (wanted.number + 1, Some(Instant::now()));
+                *wanted = Wanted { number, uid: uid.to_owned(), status: status.clone(), since };
             }
             is_new
         });
@@ -136,21 +148,22 @@ impl Reporter {
             self.shown = (wanted.uid, PodStatus::default());
         }
         let (uid, shown) = &self.shown;
-        let written = write(&self.kubelet, &self.desired, uid, shown, &wanted.status).await;
+        let changed = difference(shown, &wanted.status);
+        let is_same = changed.as_object().is_none_or(json::Map::is_empty);
+        self.behind = self.behind.or(wanted.since);
+        let written = is_same || write(&self.kubelet, &self.desired, uid, changed).await;
         if written {
             self.shown.1 = wanted.status;
+            let behind = self.behind.take().filter(|_| !is_same);
+            behind.iter().for_each(|since| self.kubelet.figures.wrote_status(since.elapsed()));
         }
         self.tried.send_replace(wanted.number);
         written
     }
 }
 
-/// Reports `status`, having reported `before`. Returns false when it should be tried again.
-async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, before: &PodStatus, status: &PodStatus) -> bool {
-    let changed = difference(before, status);
-    if changed.as_object().is_none_or(json::Map::is_empty) {
-        return true;
-    }
+/// Reports what has changed of a status. Returns false when it should be tried again.
+async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, changed: Value) -> bool {
     waypoint::kubelet::status_update(&desired.full_name());
     let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone().patient(PATIENCE), desired.namespace());
     let patch = json!({ "metadata": { "uid": uid }, "status": changed });
@@ -197,6 +210,7 @@ mod tests {
         let expected = json!({
             "phase": "Running", "reason": null,
             "conditions": [{"type": "Ready", "status": "True", "reason": null, "message": null}],
+            "$setElementOrder/conditions": [{"type": "Ready"}],
         });
         assert_eq!(difference(&before, &after), expected);
         assert_eq!(difference(&after, &after), json!({}));
@@ -206,10 +220,30 @@ mod tests {
         let expected = json!({"conditions": [
             {"type": "Ready", "status": "True", "reason": null, "message": null},
             {"type": "PodResizePending", "$patch": "delete"},
-        ]});
+        ], "$setElementOrder/conditions": [{"type": "example.com/other"}, {"type": "Ready"}]});
         assert_eq!(difference(&waits, &status(json!({"conditions": [{"type": "Ready", "status": "True"}]}))), expected);
         let at = |ip: &str| status(json!({"podIP": ip, "podIPs": [{"ip": ip}]}));
         let expected = json!({"podIP": "10.0.0.2", "podIPs": [{"$patch": "replace"}, {"ip": "10.0.0.2"}]});
         assert_eq!(difference(&at("10.0.0.1"), &at("10.0.0.2")), expected);
+    }
+
+    #[test]
+    fn conditions_stand_in_their_order_behind_those_of_others() {
+        let conditions = |kinds: &[&str]| {
+            let list: Vec<Value> = kinds.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+            json!({ "conditions": list })
+        };
+        let shown = conditions(&["PodScheduled", "example.com/gate"]);
+        let order = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+        let patch = difference(&status(shown.clone()), &status(conditions(&order)));
+        let ty = api::schema::of("io.k8s.api.core.v1.PodStatus").unwrap();
+        let merged = api::write::patch::strategic::apply(ty, shown, &patch).unwrap();
+        let kinds: Vec<&str> = merged["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|condition| condition["type"].as_str())
+            .collect();
+        assert_eq!(kinds, [&["example.com/gate"], &order[..]].concat());
     }
 }

@@ -29,6 +29,7 @@ use crate::{
     pod::{
         desired::{CONTAINER_NAME, DesiredPod, POD_NAME, POD_NAMESPACE, POD_UID},
         running,
+        status::conditions::RESIZE_IN_PROGRESS,
         workers::Handle,
     },
     volume_usage, volumes,
@@ -128,6 +129,11 @@ async fn moment(kubelet: &Kubelet) -> Moment {
         if !is_active {
             continue;
         }
+        if let Some(pending) = &desired.pending {
+            *moment.pending_resizes.entry(pending.reason.to_ascii_lowercase()).or_default() += 1;
+        }
+        let status = pod.status();
+        moment.resizes += usize::from(status.conditions.iter().flatten().any(|c| c.type_ == RESIZE_IN_PROGRESS));
         for (plugin, is_mounted) in volumes::counts(&desired.pod, &kubelet.pod_folder(desired.uid())).await {
             *moment.volumes.entry((plugin.clone(), "desired_state_of_world")).or_default() += 1;
             *moment.volumes.entry((plugin, "actual_state_of_world")).or_default() += usize::from(is_mounted);

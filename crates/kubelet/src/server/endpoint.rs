@@ -69,6 +69,16 @@ impl Endpoint<'_> {
         }
     }
 
+    /// The beginning of the path, which says what is asked for.
+    pub fn root(&self) -> &'static str {
+        let path = self.route().trim_matches('/');
+        match path.split_once('/') {
+            _ if path.is_empty() => "other",
+            Some(("metrics", _)) | None => path,
+            Some((root, _)) => root,
+        }
+    }
+
     /// Those that a node can do without: upstream turns them off together.
     pub fn is_for_debugging(&self) -> bool {
         use Endpoint::{DebugFlags, Logs, Profile, RunningPods, Stream, SystemLogs};

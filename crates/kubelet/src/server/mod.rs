@@ -8,7 +8,7 @@ mod cadvisor_disks;
 mod cadvisor_rows;
 mod checkpoint;
 mod configz;
-mod endpoint;
+pub mod endpoint;
 mod engine_metrics;
 pub mod healthz;
 mod journal;
@@ -78,6 +78,15 @@ pub async fn serve(kubelet: Arc<Kubelet>, client: Client, listener: Option<TcpLi
 async fn respond(kubelet: Arc<Kubelet>, guard: &access::Guard, peer: &Peer, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let asked = endpoint::resolve(request.method(), &path);
+    let counted = kubelet.figures.asked(request.method(), &asked.endpoint);
+    // It is under way until its answer is sent; one that was upgraded, until its connection ends.
+    let _counted = match request.extensions().get::<Answering>() {
+        Some(answering) => {
+            answering.keep(Box::new(counted));
+            None
+        }
+        None => Some(counted),
+    };
     if let (Endpoint::Images, Some(sharing)) = (asked.endpoint, &kubelet.sharing) {
         return share(sharing, guard, peer, &request.into_parts().0).await;
     }

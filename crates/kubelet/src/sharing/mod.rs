@@ -24,7 +24,8 @@ mod wanted;
 
 use std::{path::PathBuf, sync::Arc};
 
-use client::{Cache, Client};
+use client::{Cache, Caches};
+use clock::Duration;
 use http::{Method, StatusCode, request::Parts};
 use k8s_openapi::api::core::v1::Node;
 use listener::Places;
@@ -37,12 +38,14 @@ use crate::server::answer::{Answer, reply, text};
 const ANSWERS: (usize, usize) = (16, 8);
 /// Longer manifests are not shared. It is containerd's own limit.
 pub const MANIFEST_BYTES: u64 = 8 << 20;
+/// The first list of all nodes is waited for no longer.
+const ACQUAINTANCE: Duration = Duration::from_secs(2);
 
 /// How a node takes part.
 #[derive(Clone)]
 pub struct Config {
-    /// May see all nodes, which a kubelet may not.
-    pub client: Client,
+    /// Of a client that may see all nodes, which a kubelet may not.
+    pub caches: Caches,
     /// The socket of the containerd whose content is shared.
     pub socket: PathBuf,
     /// The files of the certificate, and its key, that this node shows to others.
@@ -55,6 +58,8 @@ pub struct Config {
 pub struct Sharing {
     node_name: String,
     nodes: Arc<Cache<Node>>,
+    /// They keep `nodes` current for as long as they are held.
+    _caches: Caches,
     content: Content,
     peers: Peers,
     places: Arc<Places>,
@@ -66,10 +71,11 @@ fn none() -> Answer {
 }
 
 impl Sharing {
-    pub fn new(config: &Config, node_name: &str, nodes: Arc<Cache<Node>>) -> Self {
+    pub fn new(config: &Config, node_name: &str) -> Self {
         Sharing {
             node_name: node_name.to_owned(),
-            nodes,
+            nodes: config.caches.of(),
+            _caches: config.caches.clone(),
             content: Content::new(&config.socket),
             peers: Peers::new(config.clone()),
             places: Places::new(ANSWERS.0, ANSWERS.1),
@@ -79,6 +85,8 @@ impl Sharing {
     /// Answers a node that has proven by its certificate to be the one of that name.
     pub async fn answer(&self, node: &str, request: &Parts) -> Answer {
         let is_own = node == self.node_name;
+        // A node that has just begun does not know the others. It finds out in a moment, or the registry is asked.
+        let _ = clock::timeout(ACQUAINTANCE, self.nodes.synced()).await;
         if !is_own && self.nodes.get(&client::Key::new("", node)).is_none() {
             let why = format!("Forbidden (user=system:node:{node}): it is no node of this cluster\n");
             return text(StatusCode::FORBIDDEN, why);

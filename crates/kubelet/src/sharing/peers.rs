@@ -28,13 +28,56 @@ const BEGINNING: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(20);
 /// The bytes that a node sends in a second at the least, beside that time.
 const SLOWEST: u64 = 256 << 10;
-/// A node that did not give what it was asked for is left alone for this long.
+/// A node on whose account a pull failed is left alone for this long: the next tries do without it.
 const SHUNNED: Duration = Duration::from_secs(300);
+/// A node that refused, or did not answer, has cost a moment. It may only have begun anew, or may not know yet whoever asked.
+const SPARED: Duration = Duration::from_secs(10);
 
 pub struct Peers {
     config: Config,
-    /// Until when nodes are not asked. There are no more entries than nodes.
-    shunned: Arc<Mutex<BTreeMap<String, Instant>>>,
+    shunned: Shunned,
+}
+
+/// Until when nodes are not asked. There are no more entries than nodes.
+#[derive(Clone, Default)]
+struct Shunned(Arc<Mutex<BTreeMap<String, Instant>>>);
+
+impl Shunned {
+    fn add(&self, name: &str, fault: &Fault) {
+        self.0.lock().insert(name.to_owned(), Instant::now() + fault.time());
+    }
+
+    /// Those of this moment.
+    fn names(&self) -> Vec<String> {
+        let (mut shunned, now) = (self.0.lock(), Instant::now());
+        shunned.retain(|_, until| *until > now);
+        shunned.keys().cloned().collect()
+    }
+}
+
+/// Why a node did not give what it was asked for.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum Fault {
+    /// Nothing of its answer was passed on.
+    #[error("{0}")]
+    Ailing(String),
+    #[error("it broke off")]
+    BrokeOff,
+    #[error("it sent other content than it was asked for")]
+    Lie,
+}
+
+impl Fault {
+    fn time(&self) -> Duration {
+        match self {
+            Fault::Ailing(_) => SPARED,
+            Fault::BrokeOff | Fault::Lie => SHUNNED,
+        }
+    }
+}
+
+fn ailing(why: impl ToString) -> Fault {
+    Fault::Ailing(why.to_string())
 }
 
 /// A node that may have something.
@@ -72,16 +115,11 @@ fn candidates(nodes: &[Arc<Node>], own: &str, wanted: &Wanted, is_shunned: impl 
 
 impl Peers {
     pub fn new(config: Config) -> Self {
-        Peers { config, shunned: Arc::default() }
+        Peers { config, shunned: Shunned::default() }
     }
 
     pub async fn find(&self, nodes: &[Arc<Node>], own: &str, wanted: &Wanted) -> Option<Answer> {
-        let now = Instant::now();
-        let shunned: Vec<String> = {
-            let mut shunned = self.shunned.lock();
-            shunned.retain(|_, until| *until > now);
-            shunned.keys().cloned().collect()
-        };
+        let shunned = self.shunned.names();
         let peers = candidates(nodes, own, wanted, |name| shunned.iter().any(|one| one == name));
         if peers.is_empty() {
             return None;
@@ -97,22 +135,14 @@ impl Peers {
             match self.ask(&dialer, &peer, wanted).await {
                 Ok(Some(answer)) => return Some(answer),
                 Ok(None) => {}
-                Err(error) => {
-                    tracing::debug!(
-                        peer = peer.name,
-                        digest = wanted.digest,
-                        error,
-                        "a node does not give an image's content"
-                    );
-                    self.shun(&peer.name);
+                Err(fault) => {
+                    let (name, digest) = (&peer.name, &wanted.digest);
+                    tracing::debug!(%fault, peer = name, digest, "a node does not give an image's content");
+                    self.shunned.add(name, &fault);
                 }
             }
         }
         None
-    }
-
-    fn shun(&self, name: &str) {
-        self.shunned.lock().insert(name.to_owned(), Instant::now() + SHUNNED);
     }
 
     /// With the certificate as it is now: it is renewed while the node runs.
@@ -126,17 +156,17 @@ impl Peers {
     }
 
     /// The answer of a node, `None` where it has nothing for us.
-    async fn ask(&self, dialer: &Dialer<Empty<Bytes>>, peer: &Peer, wanted: &Wanted) -> Result<Option<Answer>, String> {
+    async fn ask(&self, dialer: &Dialer<Empty<Bytes>>, peer: &Peer, wanted: &Wanted) -> Result<Option<Answer>, Fault> {
         let request = Request::get(wanted.path()).header(header::HOST, peer.at.authority()).body(Empty::new());
-        let request = request.map_err(|error| error.to_string())?;
+        let request = request.map_err(ailing)?;
         let asked = clock::timeout(BEGINNING, dialer.open(&peer.at, request)).await;
-        let response = asked.map_err(|_| "it does not answer".to_owned())?.map_err(|error| error.to_string())?;
+        let response = asked.map_err(|_| ailing("it does not answer"))?.map_err(ailing)?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND | StatusCode::TOO_MANY_REQUESTS => return Ok(None),
-            other => return Err(format!("it answers {other}")),
+            other => return Err(ailing(format!("it answers {other}"))),
         }
-        let size = length(&response).ok_or("it does not say how much there is")?;
+        let size = length(&response).ok_or_else(|| ailing("it does not say how much there is"))?;
         match wanted.is_manifest {
             _ if size == 0 => Ok(None),
             true => manifest(response, size, &wanted.digest).await.map(Some),
@@ -144,12 +174,12 @@ impl Peers {
         }
     }
 
-    /// A blob on its way through. The node that sends another one is asked nothing for a while.
+    /// A blob on its way through. The node that breaks off, or sends another one, is asked nothing for a while.
     fn blob(&self, response: Response<Incoming>, size: u64, peer: &str, digest: &str) -> Answer {
         let (shunned, peer) = (self.shunned.clone(), peer.to_owned());
-        let blame = move || {
-            tracing::warn!(peer, "a node broke off, or sent other content of an image than it was asked for");
-            shunned.lock().insert(peer.clone(), Instant::now() + SHUNNED);
+        let blame = move |fault: Fault| {
+            tracing::warn!(%fault, peer, "a node has not given an image's content to its end");
+            shunned.add(&peer, &fault);
         };
         let body = checked(response.into_body(), size, digest.to_owned(), Box::new(blame));
         let mut answer = reply(StatusCode::OK, "application/octet-stream", Vec::new());
@@ -181,22 +211,22 @@ fn media_type(manifest: &[u8]) -> &'static str {
 }
 
 /// A whole manifest, checked before anything of it is passed on.
-async fn manifest(response: Response<Incoming>, size: u64, digest: &str) -> Result<Answer, String> {
+async fn manifest(response: Response<Incoming>, size: u64, digest: &str) -> Result<Answer, Fault> {
     if size > MANIFEST_BYTES {
-        return Err(format!("a manifest of {size} bytes is too long"));
+        return Err(ailing(format!("a manifest of {size} bytes is too long")));
     }
     let limit = usize::try_from(MANIFEST_BYTES).unwrap_or_default();
     let body = Limited::new(response.into_body(), limit).collect();
-    let body = clock::timeout(SILENCE, body).await.map_err(|_| "it broke off".to_owned())?;
-    let bytes = body.map_err(|error| error.to_string())?.to_bytes();
+    let body = clock::timeout(SILENCE, body).await.map_err(|_| ailing(Fault::BrokeOff))?;
+    let bytes = body.map_err(ailing)?.to_bytes();
     if !is_right(Sha256::new_with_prefix(&bytes), digest) {
-        return Err("it sent another manifest than it was asked for".to_owned());
+        return Err(Fault::Lie);
     }
     Ok(reply(StatusCode::OK, media_type(&bytes), bytes.to_vec()))
 }
 
-/// The consequences for a node that sent other content than it was asked for.
-type Blame = Box<dyn Fn() + Send>;
+/// The consequences for a node that did not send what it was asked for.
+type Blame = Box<dyn Fn(Fault) + Send>;
 
 /// A body that ends before its last bytes unless they make the digest right; then, and when it breaks off, somebody is to blame.
 fn checked<B>(body: B, size: u64, digest: String, blame: Blame) -> UnsyncBoxBody<Bytes, hyper::Error>
@@ -229,26 +259,29 @@ impl<B: Body<Data = Bytes> + Unpin> Passing<B> {
     async fn next(mut self) -> Option<(Bytes, Option<Self>)> {
         while let Ok(Some(Ok(frame))) = clock::timeout(self.patience(), self.body.frame()).await {
             let Ok(bytes) = frame.into_data() else { continue };
-            let Some(left) = self.left.checked_sub(bytes.len() as u64) else { break };
+            let Some(left) = self.left.checked_sub(bytes.len() as u64) else { return self.end(Fault::Lie) };
             self.hash.update(&bytes);
             self.left = left;
             if left > 0 {
                 return Some((bytes, Some(self)));
             }
-            if is_right(self.hash, &self.digest) {
+            if is_right(std::mem::take(&mut self.hash), &self.digest) {
                 return Some((bytes, None));
             }
-            break;
+            return self.end(Fault::Lie);
         }
-        (self.blame)();
+        self.end(Fault::BrokeOff)
+    }
+
+    /// Nothing comes any more.
+    fn end(self, fault: Fault) -> Option<(Bytes, Option<Self>)> {
+        (self.blame)(fault);
         None
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use http_body_util::Full;
     use json::json;
 
@@ -289,30 +322,32 @@ mod tests {
 
     #[tokio::test]
     async fn a_blob_that_is_not_the_right_one_does_not_end() {
-        let check = async |text: &'static [u8], size: u64, digest: String, expected: Option<&[u8]>| {
-            let blamed = Arc::new(AtomicUsize::new(0));
-            let count = blamed.clone();
-            let blame = move || {
-                count.fetch_add(1, Ordering::Relaxed);
-            };
-            let body = checked(Full::new(Bytes::from_static(text)), size, digest, Box::new(blame));
-            let got = body.collect().await.unwrap().to_bytes();
-            assert_eq!(&got[..], expected.unwrap_or_default());
-            assert_eq!(blamed.load(Ordering::Relaxed), usize::from(expected.is_none()));
+        let check = async |text: &'static [u8], expected: &[u8], faults: &[Fault]| {
+            let blamed: Arc<Mutex<Vec<Fault>>> = Arc::default();
+            let told = blamed.clone();
+            let blame = Box::new(move |fault| told.lock().push(fault));
+            let body = checked(Full::new(Bytes::from_static(text)), 5, wanted(b"right").digest, blame);
+            assert_eq!(body.collect().await.unwrap().to_bytes(), expected);
+            assert_eq!(*blamed.lock(), faults);
         };
-        let digest = || wanted(b"right").digest;
-        check(b"right", 5, digest(), Some(b"right")).await;
-        check(b"wrong", 5, digest(), None).await;
-        check(b"right and more", 5, digest(), None).await;
+        check(b"right", b"right", &[]).await;
+        check(b"wrong", b"", &[Fault::Lie]).await;
+        check(b"right and more", b"", &[Fault::Lie]).await;
         // The bytes before the end may be passed on: the engine computes the digest, too.
-        let blamed = Arc::new(AtomicUsize::new(0));
-        let count = blamed.clone();
-        let blame = move || {
-            count.fetch_add(1, Ordering::Relaxed);
-        };
-        let body = checked(Full::new(Bytes::from_static(b"rig")), 5, digest(), Box::new(blame));
-        assert_eq!(body.collect().await.unwrap().to_bytes(), "rig");
-        assert_eq!(blamed.load(Ordering::Relaxed), 1);
+        check(b"rig", b"rig", &[Fault::BrokeOff]).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_is_left_alone_for_long_only_if_a_pull_failed_for_it() {
+        let shunned = Shunned::default();
+        shunned.add("ill", &ailing("it answers 403 Forbidden"));
+        shunned.add("liar", &Fault::Lie);
+        shunned.add("slow", &Fault::BrokeOff);
+        assert_eq!(shunned.names(), ["ill", "liar", "slow"]);
+        clock::sleep(SPARED).await;
+        assert_eq!(shunned.names(), ["liar", "slow"]);
+        clock::sleep(SHUNNED).await;
+        assert!(shunned.names().is_empty());
     }
 
     #[test]

@@ -54,15 +54,13 @@ struct Cluster {
     folder: tempfile::TempDir,
     authority: pki::Authority,
     api: Api,
-    caches: Caches,
 }
 
 impl Cluster {
     fn new() -> Cluster {
         let api = Api::new(Gate::default());
-        let caches = Caches::new(api.client());
         let (folder, authority) = (tempfile::tempdir().unwrap(), pki::Authority::create("ca").unwrap());
-        Cluster { folder, authority, api, caches }
+        Cluster { folder, authority, api }
     }
 
     /// The part of a node in it. Its containerd has nothing unless `engine` makes it have something.
@@ -73,15 +71,14 @@ impl Cluster {
         std::fs::write(path("crt"), own.certificate).unwrap();
         std::fs::write(path("key"), own.key).unwrap();
         let config = Config {
-            client: self.api.client(),
+            // Its own ones, which nobody else holds.
+            caches: Caches::new(self.api.client()),
             socket: path("sock"),
             certificate: path("crt"),
             key: path("key"),
             authority: self.authority.certificate().to_owned(),
         };
-        let nodes = self.caches.of::<Node>();
-        nodes.synced().await;
-        Sharing::new(&config, name, nodes)
+        Sharing::new(&config, name)
     }
 
     /// Lets a node answer others, and show an image.
@@ -194,10 +191,9 @@ async fn a_node_gives_to_nodes_of_its_cluster_alone() {
 async fn somebody_without_a_nodes_certificate_gets_nothing() {
     let cluster = Cluster::new();
     cluster.serves("n1").await;
-    let nodes = cluster.caches.of::<Node>();
     let own = cluster.sharing("n2").await;
     seen(&own, "n1").await;
-    let port = nodes.get(&client::Key::new("", "n1")).unwrap().status.clone().unwrap().daemon_endpoints.unwrap();
+    let port = own.nodes.get(&client::Key::new("", "n1")).unwrap().status.clone().unwrap().daemon_endpoints.unwrap();
     let at = dialer::Endpoint::new("127.0.0.1", u16::try_from(port.kubelet_endpoint.unwrap().port).unwrap());
     let ask = async |credential: Option<&pki::Credential>| {
         let tls = pki::tls::client_config(cluster.authority.certificate(), credential, &["http/1.1"]).unwrap();

@@ -121,8 +121,8 @@ fn amounts(list: BTreeMap<String, Quantity>) -> Resources {
     list.into_iter().map(|(name, amount)| (name, api::rules::quantity::parse(&amount))).collect()
 }
 
-/// Why a Guaranteed Pod keeps what it has: processors and memory for itself are given once.
-fn fixed(kubelet: &Kubelet, wanted: &DesiredPod) -> Option<String> {
+/// Why a Guaranteed Pod keeps what it has, in a word and a sentence: processors and memory for itself are given once.
+fn fixed(kubelet: &Kubelet, wanted: &DesiredPod) -> Option<(&'static str, String)> {
     let held = kubelet.pods.get(wanted.uid())?.desired();
     let of = |desired: &DesiredPod, name: &str| -> Vec<_> {
         let containers = desired.init_containers().iter().chain(&desired.spec().containers);
@@ -138,9 +138,9 @@ fn fixed(kubelet: &Kubelet, wanted: &DesiredPod) -> Option<String> {
 
 /// Whether a Pod that is here may have the resources that it wants.
 pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<Room, Pending> {
-    if let Some(message) = fixed(kubelet, wanted) {
-        let generation = wanted.pod.metadata.generation;
-        return Err(Pending { reason: admit::INFEASIBLE, message, generation });
+    let generation = wanted.pod.metadata.generation;
+    if let Some((detail, message)) = fixed(kubelet, wanted) {
+        return Err(Pending { reason: admit::INFEASIBLE, detail, message, generation });
     }
     let (config, machine) = (&kubelet.config, &kubelet.host.machine);
     let others: Vec<_> = others(kubelet, wanted.uid()).iter().map(at_most).collect();
@@ -151,7 +151,8 @@ pub fn resize(kubelet: &Kubelet, wanted: &DesiredPod) -> Result<Room, Pending> {
     let verdict = admit::resize(&wanted.pod, &capacity, &allocatable, &others);
     let verdict =
         verdict.and_then(|short| room(kubelet, wanted, &short).map_err(|refusal| (admit::DEFERRED, refusal.message)));
-    verdict.map_err(|(reason, message)| Pending { reason, message, generation: wanted.pod.metadata.generation })
+    let detail = "insufficient_node_allocatable";
+    verdict.map_err(|(reason, message)| Pending { reason, detail, message, generation })
 }
 
 /// Whether a new Pod is let in beside those that are here. Without a Node object at hand (`fresh`, or the one that is

@@ -33,6 +33,8 @@ pub struct Allocations {
     kubelet: Arc<Kubelet>,
     /// By the Pods' uids.
     held: BTreeMap<String, Allocation>,
+    /// The resources that they asked for last.
+    asked: BTreeMap<String, Allocation>,
     /// The Pods that want other than they have.
     asking: BTreeSet<String>,
     /// Why they do not have it.
@@ -41,7 +43,8 @@ pub struct Allocations {
 
 impl Allocations {
     pub fn new(kubelet: Arc<Kubelet>) -> Self {
-        Allocations { kubelet, held: BTreeMap::new(), asking: BTreeSet::new(), pending: BTreeMap::new() }
+        let (held, asked) = (BTreeMap::new(), BTreeMap::new());
+        Allocations { kubelet, held, asked, asking: BTreeSet::new(), pending: BTreeMap::new() }
     }
 
     /// Whether a resize waits.
@@ -72,6 +75,7 @@ impl Allocations {
         if let Err(error) = &written {
             tracing::warn!(pod = desired.full_name(), %error, "what is allocated to the Pod could not be written");
         }
+        self.asked.entry(desired.uid().to_owned()).or_insert_with(|| allocation.clone());
         self.held.insert(desired.uid().to_owned(), allocation);
         written.is_ok()
     }
@@ -79,6 +83,11 @@ impl Allocations {
     /// The Pod as its worker is to see it: with what it has instead of what it wants.
     pub fn place(&mut self, wanted: DesiredPod) -> DesiredPod {
         let Some(held) = self.held.get(wanted.uid()) else { return wanted };
+        let asked = Allocation::of(wanted.spec(), None);
+        if let Some(before) = self.asked.get(wanted.uid()) {
+            asked.changes(before).into_iter().for_each(|change| self.kubelet.figures.resize_requested(change));
+        }
+        self.asked.insert(wanted.uid().to_owned(), asked);
         if held.differs(wanted.spec()) && !wanted.is_ending() {
             self.asking.insert(wanted.uid().to_owned());
         } else {
@@ -93,6 +102,7 @@ impl Allocations {
 
     pub fn forget(&mut self, uid: &str) {
         self.held.remove(uid);
+        self.asked.remove(uid);
         self.asking.remove(uid);
         self.pending.remove(uid);
     }
@@ -149,7 +159,11 @@ impl Allocations {
             Err(pending) if self.pending.get(&uid) == Some(&pending) => return,
             Err(pending) => {
                 let (reason, message) = (pending.reason, pending.message.as_str());
-                let event = if reason == admit::INFEASIBLE { "ResizeInfeasible" } else { "ResizeDeferred" };
+                let is_infeasible = reason == admit::INFEASIBLE;
+                if is_infeasible {
+                    self.kubelet.figures.resize_infeasible(pending.detail);
+                }
+                let event = if is_infeasible { "ResizeInfeasible" } else { "ResizeDeferred" };
                 let text = resize_event::message(reason, &wanted.pod, generation, Some(message));
                 self.kubelet.events.pod(&wanted, EventKind::Warning, event, &text);
                 self.pending.insert(uid, pending);

@@ -16,7 +16,10 @@ use tokio::{
 };
 
 use crate::{
-    engine::{orphans, pleg::Pleg},
+    engine::{
+        orphans::{self, Left},
+        pleg::Pleg,
+    },
     kubelet::Kubelet,
     node::declared,
     pod::{desired::DesiredPod, worker, workers::Handle},
@@ -243,7 +246,7 @@ impl Dispatcher {
             self.api_pod(pod).await;
         }
         if !self.kubelet.pods.has(&uid) {
-            self.beside.spawn(orphans::clear(self.kubelet.clone(), uid));
+            self.beside.spawn(orphans::clear(self.kubelet.clone(), uid, Left::ByWorker));
         }
     }
 
@@ -349,7 +352,7 @@ impl Dispatcher {
         self.kubelet.devices.retain(|uid| self.kubelet.pods.has(uid)).await;
         self.kubelet.affinity.retain(|uid| self.kubelet.pods.has(uid)).await;
         for uid in orphans::left_behind(&self.kubelet) {
-            self.beside.spawn(orphans::clear(self.kubelet.clone(), uid));
+            self.beside.spawn(orphans::clear(self.kubelet.clone(), uid, Left::ByEarlier));
         }
         let mirrored: Vec<String> = self.api_mirrors.keys().cloned().collect();
         mirrored.iter().for_each(|name| self.check_mirror(name));

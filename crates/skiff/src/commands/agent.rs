@@ -45,8 +45,8 @@ use crate::{
 struct Cluster {
     node_client: Client,
     proxy_client: Client,
-    /// For the Pod network, network policies, and what is shared between nodes.
-    network_client: Client,
+    /// For the Pod network, network policies, and what is shared between nodes, all of which see the whole cluster.
+    network_caches: Caches,
     dns_client: Client,
     /// PEM of the authority that signs clients of the kubelet.
     authority: String,
@@ -197,7 +197,7 @@ async fn start_member(
     let cluster = Cluster {
         node_client: client.clone().named("kubelet"),
         proxy_client: of_services.clone().named("kube-proxy"),
-        network_client: of_services.clone().named("kube-network"),
+        network_caches: Caches::new(of_services.clone().named("kube-network")),
         dns_client: of_services.named("coredns"),
         authority,
         serving: serving.clone(),
@@ -234,7 +234,7 @@ pub async fn start_beside(
     let hosts: Vec<String> = [name.clone()].into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
     let cluster = Cluster {
         proxy_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
-        network_client: control_plane.client("kube-network", &node_services(&name), &[NODE_SERVICES]),
+        network_caches: Caches::new(control_plane.client("kube-network", &node_services(&name), &[NODE_SERVICES])),
         dns_client: control_plane.client("coredns", cluster_dns::USER, &[]),
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
@@ -279,7 +279,8 @@ async fn start(
         let (gate, arrivals) = policy::gate();
         config.gate = Some(gate_of(gate));
         let config = policy::Config { node_name: name.clone(), pod_links: network::POD_LINKS };
-        tasks.spawn(policy::run(cluster.network_client.clone().named("kube-network-policies"), config, arrivals));
+        let client = cluster.network_caches.client().clone().named("kube-network-policies");
+        tasks.spawn(policy::run(client, config, arrivals));
     }
     let (caches, failed) = (Caches::new(cluster.node_client.clone()), fail.clone());
     tasks.spawn(async move {
@@ -302,7 +303,7 @@ async fn start(
             mode: cluster.settings.pod_network,
             key_file: layout.wireguard_key(),
         };
-        let caches = Caches::new(cluster.network_client);
+        let caches = cluster.network_caches;
         tasks.spawn(async move {
             if let Err(error) = network::run(caches, config).await {
                 let _ = fail.send(error.into()).await;
@@ -550,7 +551,7 @@ fn kubelet_config(
             .collect(),
         gate: None,
         sharing: cluster.own.as_ref().filter(|_| options.embedded_registry).map(|own| kubelet::Sharing {
-            client: cluster.network_client.clone(),
+            caches: cluster.network_caches.clone(),
             socket: layout.engine_options().socket(),
             certificate: own.certificate.clone(),
             key: own.key.clone(),

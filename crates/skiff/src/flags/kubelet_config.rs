@@ -29,8 +29,8 @@ pub struct KubeletConfig {
 }
 
 impl KubeletConfig {
-    /// The configuration that the files make together; `None` where there are none.
-    pub fn document(&self) -> anyhow::Result<Option<Document>> {
+    /// The files in the order in which they are laid over each other, each checked by itself, so that what is wrong is told with its file.
+    pub fn parts(&self) -> anyhow::Result<Vec<(PathBuf, Document)>> {
         let mut parts = Vec::from_iter(self.kubelet_config.clone());
         if let Some(folder) = &self.kubelet_config_dir {
             let unreadable = || format!("--kubelet-config-dir: cannot read {}", folder.display());
@@ -40,15 +40,16 @@ impl KubeletConfig {
             found.sort();
             parts.extend(found);
         }
-        let Some(last) = parts.last().cloned() else { return Ok(None) };
-        let mut whole = Value::Null;
-        for path in &parts {
-            let part = read("kubelet-config", path)?;
-            // Each part is checked by itself, so that what is wrong is told with its file.
-            Document::new(part.clone()).map_err(|why| wrong(path, &why))?;
-            whole = merge::apply(whole, &part);
-        }
-        Document::new(whole).map(Some).map_err(|why| wrong(&last, &why))
+        let checked = |path: PathBuf| {
+            let document = Document::new(read("kubelet-config", &path)?).map_err(|why| wrong(&path, &why))?;
+            Ok((path, document))
+        };
+        parts.into_iter().map(checked).collect()
+    }
+
+    /// The configuration that the files make together; `None` where there are none.
+    pub fn document(&self) -> anyhow::Result<Option<Document>> {
+        whole(&self.parts()?)
     }
 
     /// The files for another node, as flags.
@@ -57,6 +58,13 @@ impl KubeletConfig {
         let folder = self.kubelet_config_dir.clone().map(|path| ("kubelet-config-dir", path));
         file.into_iter().chain(folder).collect()
     }
+}
+
+/// The configuration that parts make together; `None` where there are none.
+pub fn whole(parts: &[(PathBuf, Document)]) -> anyhow::Result<Option<Document>> {
+    let Some((last, _)) = parts.last() else { return Ok(None) };
+    let whole = parts.iter().fold(Value::Null, |whole, (_, part)| merge::apply(whole, part.value()));
+    Document::new(whole).map(Some).map_err(|why| wrong(last, &why))
 }
 
 /// The settings that a document has beside its flags.

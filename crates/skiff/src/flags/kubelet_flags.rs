@@ -1,12 +1,15 @@
 //! The flags that a KubeletConfiguration stands for: they are inserted into the command line, on which a flag that was typed wins.
 
-use std::path::PathBuf;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use kubelet::configuration::Document;
 
 use super::{
     config_file,
-    kubelet_config::{KubeletConfig, wrong},
+    kubelet_config::{KubeletConfig, whole, wrong},
 };
 
 /// Inserts the flags that the configuration stands for behind the command, before the ones that are there.
@@ -19,14 +22,28 @@ pub fn insert(args: &mut Vec<String>) -> anyhow::Result<()> {
         kubelet_config: given(["kubelet-config", "config"]),
         kubelet_config_dir: given(["kubelet-config-dir", "config-dir"]),
     };
-    let Some(document) = files.document()? else { return Ok(()) };
-    let place = files.texts().remove(0).1;
-    let flags = flags(&document, args).map_err(|why| wrong(&place, &why))?;
-    for flag in &flags {
-        config_file::check(&place.display().to_string(), &args[1], flag)?;
+    let parts = files.parts()?;
+    let Some(document) = whole(&parts)? else { return Ok(()) };
+    let sources = sources(&parts)?;
+    let mut flags = Vec::new();
+    for (name, value) in document.flags().map_err(|why| wrong(&parts[parts.len() - 1].0, &why))? {
+        let place = sources.get(name).map_or(parts[0].0.as_path(), |path| path);
+        let Some(flag) = flag(name, &value, args).map_err(|why| wrong(place, &why))? else { continue };
+        config_file::check(&place.display().to_string(), &args[1], &flag)?;
+        flags.push(flag);
     }
     args.splice(2..2, flags);
     Ok(())
+}
+
+/// The files that flags have their values from, by the names of the flags.
+fn sources(parts: &[(PathBuf, Document)]) -> anyhow::Result<BTreeMap<&'static str, &Path>> {
+    let mut sources = BTreeMap::new();
+    for (path, part) in parts {
+        let flags = part.flags().map_err(|why| wrong(path, &why))?;
+        sources.extend(flags.into_iter().map(|(name, _)| (name, path.as_path())));
+    }
+    Ok(sources)
 }
 
 /// The value that a flag has last on the command line.
@@ -39,21 +56,18 @@ fn last(args: &[String], name: &str) -> Option<String> {
     values.next_back()
 }
 
-fn flags(document: &Document, args: &[String]) -> Result<Vec<String>, String> {
-    let (own, _) = config_file::known_flags(&args[1]);
-    let mut flags = Vec::new();
-    for (name, value) in document.flags()? {
-        let typed = args.iter().any(|arg| *arg == format!("--{name}") || arg.starts_with(&format!("--{name}=")));
-        if typed {
-            continue;
-        }
-        if !own.iter().any(|known| known == name) {
-            let command = &args[1];
-            return Err(format!("it sets what `--{name}` sets, which `skiff {command}` takes from its control plane"));
-        }
-        flags.push(format!("--{name}={value}"));
+/// A flag as it is typed; `None` where it was typed.
+fn flag(name: &str, value: &str, args: &[String]) -> Result<Option<String>, String> {
+    let typed = args.iter().any(|arg| *arg == format!("--{name}") || arg.starts_with(&format!("--{name}=")));
+    if typed {
+        return Ok(None);
     }
-    Ok(flags)
+    let (own, _) = config_file::known_flags(&args[1]);
+    if !own.iter().any(|known| known == name) {
+        let command = &args[1];
+        return Err(format!("it sets what `--{name}` sets, which `skiff {command}` takes from its control plane"));
+    }
+    Ok(Some(format!("--{name}={value}")))
 }
 
 #[cfg(test)]
@@ -90,6 +104,21 @@ mod tests {
         put("40-d.conf", "maxPod: 1\n");
         let why = files.document().unwrap_err().to_string();
         assert!(why.ends_with("40-d.conf: unknown field \"maxPod\""), "{why}");
+        // A value that only its flag refuses, and one that a later file sets right.
+        put("40-d.conf", "port: 0\n");
+        let told = |given: &[String]| insert(&mut given.to_vec()).map_err(|why| why.to_string());
+        let folder_alone = args(&["skiff", "agent", &format!("--config-dir={}", folder.path().display())]);
+        let mut with_main = folder_alone.clone();
+        with_main.push(format!("--config={}", folder.path().join("main.yaml").display()));
+        for given in [&folder_alone, &with_main] {
+            let why = told(given).unwrap_err();
+            assert!(why.contains("40-d.conf: invalid value '0' for '--kubelet-port"), "{why}");
+        }
+        put("50-e.conf", "port: 10251\n");
+        assert_eq!(told(&with_main), Ok(()));
+        put("60-f.conf", "clusterDNS: [10.0.0.10]\n");
+        let why = told(&args(&["skiff", "up", &with_main[2]])).unwrap_err();
+        assert!(why.contains("60-f.conf: it sets what `--cluster-dns` sets"), "{why}");
     }
 
     #[test]

@@ -59,11 +59,7 @@ pub(crate) fn validate_init(list: &[Container], around: &Around<'_>, path: &Path
         let place = path.index(i);
         errors.extend(validate(one, around, &place));
         let sidecar = crate::rules::pod::is_sidecar(one);
-        let has_rules = one.restart_policy_rules.as_ref().is_some_and(|r| !r.is_empty());
-        if sidecar && has_rules {
-            let detail = "restartPolicyRules are not allowed for init containers with restart policy Always";
-            errors.push(FieldError::forbidden(&place.child("restartPolicyRules"), detail));
-        } else if one.restart_policy.is_some() && !sidecar {
+        if one.restart_policy.is_some() {
             errors.extend(restart_policy(one, &place));
         }
         if seen.contains(one.name.as_str()) {

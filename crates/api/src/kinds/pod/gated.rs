@@ -53,32 +53,29 @@ pub(crate) const OF_TEMPLATE: &[Gated] = fields!("spec.template.spec");
 pub(crate) const OF_POD_TEMPLATE: &[Gated] = fields!("template.spec");
 pub(crate) const OF_CRON_JOB: &[Gated] = fields!("spec.jobTemplate.spec.template.spec");
 
-const fn restart_all(fields: &'static [&'static str]) -> [GatedText; 1] {
-    [GatedText {
-        feature: Feature::RestartAllContainersOnContainerExits,
-        text: RESTART_ALL_ACTION,
-        others: &["Restart"],
-        fields,
-    }]
+/// The texts of features in a Pod whose spec is at that path. A sidecar runs again anyway: rules of its own make sense only with the
+/// action for all containers.
+macro_rules! texts {
+    ($spec:literal) => {
+        &[GatedText {
+            feature: Feature::RestartAllContainersOnContainerExits,
+            text: RESTART_ALL_ACTION,
+            others: &["Restart"],
+            fields: &[
+                concat!($spec, ".containers[].restartPolicyRules[].action"),
+                concat!($spec, ".initContainers[].restartPolicyRules[].action"),
+            ],
+            lists: &[concat!($spec, ".initContainers[restartPolicy=Always].restartPolicyRules")],
+            forbidden: "restartPolicyRules are not allowed for init containers with restart policy Always",
+        }]
+    };
 }
 
 /// The texts that features add to a Pod, and to the templates of those who make Pods.
-pub(crate) const TEXTS_OF_POD: &[GatedText] = &restart_all(&[
-    "spec.containers[].restartPolicyRules[].action",
-    "spec.initContainers[].restartPolicyRules[].action",
-]);
-pub(crate) const TEXTS_OF_TEMPLATE: &[GatedText] = &restart_all(&[
-    "spec.template.spec.containers[].restartPolicyRules[].action",
-    "spec.template.spec.initContainers[].restartPolicyRules[].action",
-]);
-pub(crate) const TEXTS_OF_POD_TEMPLATE: &[GatedText] = &restart_all(&[
-    "template.spec.containers[].restartPolicyRules[].action",
-    "template.spec.initContainers[].restartPolicyRules[].action",
-]);
-pub(crate) const TEXTS_OF_CRON_JOB: &[GatedText] = &restart_all(&[
-    "spec.jobTemplate.spec.template.spec.containers[].restartPolicyRules[].action",
-    "spec.jobTemplate.spec.template.spec.initContainers[].restartPolicyRules[].action",
-]);
+pub(crate) const TEXTS_OF_POD: &[GatedText] = texts!("spec");
+pub(crate) const TEXTS_OF_TEMPLATE: &[GatedText] = texts!("spec.template.spec");
+pub(crate) const TEXTS_OF_POD_TEMPLATE: &[GatedText] = texts!("template.spec");
+pub(crate) const TEXTS_OF_CRON_JOB: &[GatedText] = texts!("spec.jobTemplate.spec.template.spec");
 
 #[cfg(test)]
 mod tests {
@@ -172,5 +169,23 @@ mod tests {
         let job = json!({"metadata": {"name": "j", "namespace": "ns"},
             "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template}}}});
         assert_eq!(wrong(&CRON_JOB.define(off), &job, None).len(), 1);
+        // The rules of a sidecar are checked as others are.
+        let sidecar = |action: &str| {
+            let mut pod = pod("Restart");
+            let rule = json!({"action": action, "exitCodes": {"operator": "In", "values": [1]}});
+            pod["spec"]["initContainers"] =
+                json!([{"name": "s", "image": "i", "restartPolicy": "Always", "restartPolicyRules": [rule]}]);
+            pod
+        };
+        let place = "spec.initContainers[0].restartPolicyRules";
+        let forbidden = format!(
+            "{place}: Forbidden: restartPolicyRules are not allowed for init containers with restart policy Always"
+        );
+        assert_eq!(wrong(&POD.define(off), &sidecar("Restart"), None), [forbidden]);
+        for action in ["Restart", "RestartAllContainers"] {
+            assert!(wrong(&POD.define(on), &sidecar(action), None).is_empty(), "{action}");
+        }
+        let told = wrong(&POD.define(on), &sidecar("Reboot"), None);
+        assert!(told.len() == 1 && told[0].starts_with(&format!("{place}[0].action: Unsupported value")), "{told:?}");
     }
 }

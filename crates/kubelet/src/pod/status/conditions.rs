@@ -143,5 +143,6 @@ pub fn conditions(
         }
     };
     let resizes = resizes(desired, running, memory, place);
-    resizes.into_iter().chain(list.into_iter().chain(anew).map(make)).chain(evicted).collect()
+    // Upstream's order.
+    resizes.into_iter().chain(evicted).chain(list.into_iter().chain(anew).map(make)).collect()
 }

@@ -299,8 +299,11 @@ fn an_evicted_pod_says_who_disrupted_it() {
         });
     });
     assert_eq!((evicted.phase.as_deref(), evicted.reason.as_deref()), (Some("Failed"), Some("Evicted")));
-    let last = conditions_of(&evicted).pop().unwrap();
-    assert_eq!(last, "DisruptionTarget=True TerminationByKubelet The node was low on resource: memory.");
+    let told = &conditions_of(&evicted)[0];
+    assert_eq!(told, "DisruptionTarget=True TerminationByKubelet The node was low on resource: memory.");
+    let kinds: Vec<&str> = evicted.conditions.iter().flatten().map(|condition| condition.type_.as_str()).collect();
+    let order = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+    assert_eq!(kinds, [&["DisruptionTarget"], &order[..]].concat());
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The figures of one kubelet's work, under upstream's names. Series of Pods or containers are not here: there may be any number.
 //! Upstream counterpart: pkg/kubelet/metrics.
 
+mod requests;
+mod resizes;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use clock::{Instant, Timestamp};
@@ -9,6 +12,11 @@ use parking_lot::Mutex;
 use runtime::grpc::{self, Code};
 
 use crate::pod::desired::DesiredPod;
+
+pub use resizes::Requested;
+
+/// Upstream's bounds of the times until a Pod's status is written.
+const STATUSES: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 
 /// Upstream's bounds of the times that Pods take to start.
 const STARTS: &[f64] = &[
@@ -111,6 +119,32 @@ static CGROUPS: Metric = Metric::histogram(
     "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
     USUAL,
 );
+static SANDBOX: Metric = Metric::histogram(
+    "kubelet_run_podsandbox_duration_seconds",
+    "[ALPHA] Seconds in which the engine made a sandbox, by the handler of its RuntimeClass",
+    USUAL,
+);
+static SANDBOX_FAILED: Metric = Metric::counter(
+    "kubelet_run_podsandbox_errors_total",
+    "[ALPHA] Sandboxes that the engine did not make, by the handler of their RuntimeClass",
+);
+static STATUS: Metric = Metric::histogram(
+    "kubelet_pod_status_sync_duration_seconds",
+    "[ALPHA] Seconds from a change of a Pod's status until the API shows it, with all that changed in between",
+    STATUSES,
+);
+static ORPHANS: Metric = Metric::gauge(
+    "kubelet_orphan_pod_cleaned_volumes",
+    "[ALPHA] Pods of an earlier kubelet that are wanted no more, and whose volumes this one has cleared away",
+);
+static ORPHANS_FAILED: Metric = Metric::gauge(
+    "kubelet_orphan_pod_cleaned_volumes_errors",
+    "[ALPHA] Pods of an earlier kubelet that are wanted no more, and whose volumes cannot be cleared away",
+);
+static PLUGINS: Metric = Metric::gauge(
+    "plugin_manager_total_plugins",
+    "[ALPHA] Sockets of plugins that are there, and those that are in use",
+);
 static STARTED_PODS: Metric =
     Metric::counter("kubelet_started_pods_total", "[ALPHA] Cumulative number of pods started");
 static STARTED_PODS_ERRORS: Metric =
@@ -165,6 +199,9 @@ pub struct Moment {
     pub mirror_pods: usize,
     /// Volumes by the names of their plugins and by whether they are wanted or mounted.
     pub volumes: BTreeMap<(String, &'static str), usize>,
+    /// Resizes of Pods that wait, by upstream's words for why, and those that are under way.
+    pub pending_resizes: BTreeMap<String, usize>,
+    pub resizes: usize,
 }
 
 /// See the module.
@@ -230,6 +267,39 @@ impl Figures {
 
     pub fn cgroup(&self, operation: &'static str, took: Duration) {
         self.metrics.observe(&CGROUPS, &[("operation_type", operation)], took.as_secs_f64());
+    }
+
+    /// The engine has made a sandbox for a handler, or was asked to.
+    pub fn sandbox(&self, handler: &str, succeeded: bool, took: Duration) {
+        let of = [("runtime_handler", handler)];
+        self.metrics.observe(&SANDBOX, &of, took.as_secs_f64());
+        if !succeeded {
+            self.metrics.count(&SANDBOX_FAILED, &of);
+        }
+    }
+
+    /// The API shows a status that changed so long ago.
+    pub fn wrote_status(&self, took: Duration) {
+        self.metrics.observe(&STATUS, &[], took.as_secs_f64());
+    }
+
+    /// Adds to the Pods of an earlier kubelet whose volumes are cleared away, and to those whose volumes cannot be.
+    pub fn orphans(&self, cleaned: f64, failed: f64) {
+        self.metrics.series(&ORPHANS, &[]).shift(cleaned);
+        self.metrics.series(&ORPHANS_FAILED, &[]).shift(failed);
+    }
+
+    /// A plugin's socket is there, and whether the plugin is in use.
+    pub fn plugin(&self, socket: &str, is_registered: bool) {
+        let set = |state, count| self.metrics.set(&PLUGINS, &[("socket_path", socket), ("state", state)], count);
+        set("desired_state_of_world", 1.0);
+        if is_registered {
+            set("actual_state_of_world", 1.0);
+        }
+    }
+
+    pub fn plugin_gone(&self, socket: &str) {
+        self.metrics.forget(&PLUGINS, &[("socket_path", socket)]);
     }
 
     /// A sandbox was to be made.
@@ -302,6 +372,9 @@ impl Figures {
         for ((plugin, state), count) in &moment.volumes {
             set(&VOLUMES, &[("plugin_name", plugin), ("state", state)], *count);
         }
+        self.resizes(&moment.pending_resizes, moment.resizes);
+        // They are told also while there were none.
+        self.orphans(0.0, 0.0);
     }
 
     pub fn render(&self) -> String {
@@ -342,7 +415,17 @@ mod tests {
             working_pods: [(["orphan", "terminating", "true"], 1)].into(),
             mirror_pods: 2,
             volumes: [(("kubernetes.io/secret".to_owned(), "desired_state_of_world"), 2)].into(),
+            pending_resizes: [("deferred".to_owned(), 3)].into(),
+            resizes: 4,
         };
+        figures.sandbox("gvisor", false, Duration::from_secs(2));
+        figures.wrote_status(Duration::from_millis(60));
+        figures.orphans(0.0, 1.0);
+        figures.orphans(1.0, -1.0);
+        for (socket, is_registered) in [("/r/a.sock", true), ("/r/b.sock", false), ("/r/c.sock", true)] {
+            figures.plugin(socket, is_registered);
+        }
+        figures.plugin_gone("/r/c.sock");
         figures.now(&moment);
         let text = figures.render();
         for row in [
@@ -358,6 +441,16 @@ mod tests {
             "kubelet_working_pods{config=\"orphan\",lifecycle=\"terminating\",static=\"true\"} 1",
             "kubelet_working_pods{config=\"runtime_only\",lifecycle=\"sync\",static=\"unknown\"} 0",
             "volume_manager_total_volumes{plugin_name=\"kubernetes.io/secret\",state=\"desired_state_of_world\"} 2",
+            "kubelet_pod_pending_resizes{reason=\"deferred\"} 3",
+            "kubelet_pod_in_progress_resizes 4",
+            "kubelet_run_podsandbox_duration_seconds_count{runtime_handler=\"gvisor\"} 1",
+            "kubelet_run_podsandbox_errors_total{runtime_handler=\"gvisor\"} 1",
+            "kubelet_pod_status_sync_duration_seconds_bucket{le=\"0.05\"} 0",
+            "kubelet_pod_status_sync_duration_seconds_bucket{le=\"0.1\"} 1",
+            "kubelet_orphan_pod_cleaned_volumes 1",
+            "kubelet_orphan_pod_cleaned_volumes_errors 0",
+            "plugin_manager_total_plugins{socket_path=\"/r/a.sock\",state=\"actual_state_of_world\"} 1",
+            "plugin_manager_total_plugins{socket_path=\"/r/b.sock\",state=\"desired_state_of_world\"} 1",
             "kubelet_pleg_relist_duration_seconds_count 2",
             "kubelet_pleg_relist_interval_seconds_count 1",
             "kubelet_pod_start_sli_duration_seconds_bucket{le=\"3\"} 0",
@@ -372,6 +465,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|line| line == row), "{row}\n{text}");
         }
+        let plugins = text.lines().filter(|line| line.starts_with("plugin_manager_total_plugins"));
+        assert_eq!(plugins.count(), 3, "{text}");
         let calls = kubelet.figures.render();
         assert!(calls.contains("kubelet_runtime_operations_total{operation_type=\"version\"} 1\n"), "{calls}");
     }
