@@ -21,10 +21,9 @@ use crate::schema::Type;
 /// In the order in which discovery tells them of custom kinds.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// The definitions of what is served. Objects that were written up to the revision `settled` may not fit the schemas: they
-/// are read through their strategy.
-pub fn definitions(head: &Head, stored: &Stored, settled: u64) -> Vec<Arc<Definition>> {
-    all(head, stored, settled, |part| part.served)
+/// The definitions of what is served, of a kind that was defined at a revision.
+pub fn definitions(head: &Head, stored: &Stored, defined: u64) -> Vec<Arc<Definition>> {
+    all(head, stored, defined, |part| part.served)
 }
 
 /// The kind as its objects are stored, served or not.
@@ -32,21 +31,23 @@ pub fn stored_definition(head: &Head, stored: &Stored) -> Option<Arc<Definition>
     all(head, stored, 0, |part| part.storage).pop()
 }
 
-fn all(head: &Head, stored: &Stored, settled: u64, wanted: impl Fn(&Part) -> bool) -> Vec<Arc<Definition>> {
+fn all(head: &Head, stored: &Stored, defined: u64, wanted: impl Fn(&Part) -> bool) -> Vec<Arc<Definition>> {
     let parts = &head.spec.versions;
-    let versions: Vec<_> = parts.iter().map(|part| Arc::new(Version::new(stored.clone(), &part.name))).collect();
-    let Some(storage) = parts.iter().position(|part| part.storage).map(|at| &versions[at]) else { return Vec::new() };
+    let versions: Arc<[_]> = parts.iter().map(|part| Arc::new(Version::new(stored.clone(), &part.name))).collect();
+    let Some(storage) = parts.iter().position(|part| part.storage) else { return Vec::new() };
     let webhook = Conversion::of(head, &versions).map(|conversion| Arc::new(conversion) as Arc<dyn Webhook>);
-    let wanted = parts.iter().zip(&versions).filter(|(part, _)| wanted(part));
-    let define = |(part, version): (&Part, &Arc<Version>)| {
-        let mut definition = definition(head, part, version.clone(), storage, settled);
+    let wanted = parts.iter().enumerate().filter(|(_, part)| wanted(part));
+    let define = |(at, _): (usize, &Part)| {
+        let mut definition = definition(head, (at, storage), &versions, defined);
         definition.webhook.clone_from(&webhook);
         Arc::new(definition)
     };
     wanted.map(define).collect()
 }
 
-fn definition(head: &Head, part: &Part, version: Arc<Version>, storage: &Arc<Version>, settled: u64) -> Definition {
+/// The definition of the version at a place, of a kind that is stored as the one at another.
+fn definition(head: &Head, (at, storage): (usize, usize), versions: &Arc<[Arc<Version>]>, defined: u64) -> Definition {
+    let (part, version, storage) = (&head.spec.versions[at], versions[at].clone(), &versions[storage]);
     let group = head.spec.group.clone();
     let names = head.status.accepted_names.as_ref().unwrap_or(&head.spec.names);
     let scope = if head.spec.scope == "Namespaced" { Scope::Namespaced } else { Scope::Cluster };
@@ -59,6 +60,7 @@ fn definition(head: &Head, part: &Part, version: Arc<Version>, storage: &Arc<Ver
     let columns = columns(&part.additional_printer_columns);
     let strategy = Custom {
         version: version.clone(),
+        versions: versions.clone(),
         storage: storage.clone(),
         scope,
         status,
@@ -84,7 +86,8 @@ fn definition(head: &Head, part: &Part, version: Arc<Version>, storage: &Arc<Ver
         status,
         terminating: head.has("Terminating"),
         deprecated: part.deprecated.then(|| deprecation(head, part)),
-        settled,
+        defined,
+        generation: head.metadata.generation.try_into().unwrap_or_default(),
         scale,
         schema: format!("{}.{}.{}", reversed.join("."), part.name, names.kind),
         open_api: Some(Arc::new(CustomSchema {

@@ -2,7 +2,7 @@
 //! of every object have.
 //! Upstream counterpart: apiextensions-apiserver/pkg/apiserver/schema/objectmeta.
 
-use json::{Map, Value};
+use json::{Key, Map, Value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
@@ -24,6 +24,69 @@ fn walk(value: &Value, schema: &Structural, whole: bool, path: &Path, errors: &m
         object(map, path, errors);
     }
     schema.below(value, path, &mut |value, of, path| walk(value, of, false, path, errors));
+}
+
+/// Brings the metadata of an object that somebody stored unchecked, and of the objects within it, into the form that every
+/// object's have: fields that are unknown or malformed are left out.
+pub fn repair(object: &mut Value, schema: &Structural) {
+    repair_within(object, schema);
+    let Some(map) = object.as_object_mut() else { return };
+    repair_metadata(map);
+    // Very old objects have none.
+    if let Some(Value::Object(metadata)) = map.get_mut("metadata")
+        && metadata.get("generation").is_none_or(|generation| generation == &Value::from(0))
+    {
+        metadata.insert("generation", Value::from(1));
+    }
+}
+
+fn repair_within(value: &mut Value, schema: &Structural) {
+    match value {
+        Value::Object(map) => {
+            if schema.embedded {
+                map.retain(|name, value| !matches!(name.as_str(), "apiVersion" | "kind") || value.is_string());
+                repair_metadata(map);
+            }
+            for (name, value) in map {
+                if let Some(of) = schema.field(name) {
+                    repair_within(value, of);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                list.iter_mut().for_each(|item| repair_within(item, items));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn repair_metadata(map: &mut Map) {
+    let Some(Value::Object(metadata)) = map.get_mut("metadata") else { return };
+    let typed = |fields: &Value| ObjectMeta::deserialize(fields).ok().and_then(|typed| json::to_value(typed).ok());
+    let whole = Value::Object(std::mem::take(metadata));
+    let known = typed(&whole).unwrap_or_else(|| {
+        let mut known = Map::new();
+        for (name, value) in whole.as_object().into_iter().flatten() {
+            let mut alone = Map::new();
+            alone.insert(name.clone(), value.clone());
+            if let (true, Value::Object(texts)) = (matches!(name.as_str(), "annotations" | "labels"), value) {
+                let texts: Map = texts.iter().filter(|(_, text)| text.is_string()).map(owned).collect();
+                alone.insert(name.clone(), Value::Object(texts));
+            }
+            let fields = typed(&Value::Object(alone));
+            known.extend(fields.as_ref().and_then(Value::as_object).into_iter().flatten().map(owned));
+        }
+        Value::Object(known)
+    });
+    if let Value::Object(known) = known {
+        *metadata = known;
+    }
+}
+
+fn owned((name, value): (&Key, &Value)) -> (Key, Value) {
+    (name.clone(), value.clone())
 }
 
 fn object(map: &Map, path: &Path, errors: &mut Errors) {

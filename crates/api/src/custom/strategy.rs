@@ -28,6 +28,8 @@ use crate::write::resets::Resets;
 /// The rules of one version.
 pub struct Custom {
     pub version: Arc<Version>,
+    /// All versions of the kind: an object may be stored in any.
+    pub versions: Arc<[Arc<Version>]>,
     /// The version that objects are stored as.
     pub storage: Arc<Version>,
     pub scope: Scope,
@@ -48,11 +50,17 @@ fn metadata(object: &Value) -> Result<ObjectMeta, Errors> {
     metadata.map_err(|why| vec![FieldError::invalid_unshown(&Path::new("metadata"), &why.to_string())])
 }
 
-/// Brings what is stored into the shape that the schema describes.
+/// Brings what is stored into the shape that the schema of its version describes, whoever stored it.
 pub fn shaped(object: &mut Value, compiled: &Compiled) {
+    fitted(object, compiled);
+    embedded::repair(object, &compiled.schema);
+    default(object, &compiled.schema);
+}
+
+/// Takes out what a schema does not know.
+fn fitted(object: &mut Value, compiled: &Compiled) {
     prune(object, &compiled.schema, true);
     drop_nulls(object, &compiled.schema);
-    default(object, &compiled.schema);
 }
 
 impl Custom {
@@ -250,7 +258,13 @@ impl Strategy for Custom {
     }
 
     fn from_storage(&self, object: &mut Value) {
-        shaped(object, self.version.compiled());
+        let named = object["apiVersion"].as_str().and_then(|text| text.rsplit('/').next()).unwrap_or_default();
+        let stored = self.versions.iter().find(|version| version.name() == named).unwrap_or(&self.version);
+        shaped(object, stored.compiled());
+        // Another version shows no defaults of its own.
+        if stored.name() != self.version.name() {
+            fitted(object, self.version.compiled());
+        }
     }
 }
 

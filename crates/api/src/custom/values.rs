@@ -104,7 +104,7 @@ impl Place<'_> {
             Value::String(_) => "string",
             Value::Array(_) => "array",
             Value::Object(_) => "object",
-            Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(|n| n.fract() != 0.0) => "number",
+            Value::Number(number) if number.is_f64() && number.as_f64().is_some_and(is_no_integer) => "number",
             Value::Number(_) if wanted == "number" => "number",
             Value::Number(_) => "integer",
         };
@@ -299,6 +299,12 @@ fn too_many(path: &Path, count: usize, most: i64) -> FieldError {
     FieldError::too_many(path, count, usize::try_from(most).unwrap_or_default())
 }
 
+/// Whether a double stands for no integer: it has a fraction, or is one that other doubles may mean too.
+fn is_no_integer(double: f64) -> bool {
+    const MOST: f64 = 9_007_199_254_740_991.0;
+    double.fract() != 0.0 || !(-MOST - 1.0..=MOST).contains(&double)
+}
+
 /// The format that a value has by itself, as Go holds it.
 fn format_of(value: &Value) -> &'static str {
     match value {
@@ -359,6 +365,13 @@ mod tests {
             json!(1.5),
             &["f: Invalid value: \"number\": f in body must be of type integer: \"number\""],
         );
+        check(
+            json!({"type": "integer"}),
+            json!(1e17),
+            &["f: Invalid value: \"number\": f in body must be of type integer: \"number\""],
+        );
+        check(json!({"type": "integer"}), json!(i64::MAX), &[]);
+        check(json!({"type": "integer"}), json!(1e15), &[]);
         check(json!({"type": "number"}), json!(1), &[]);
         check(
             json!({"type": "number", "multipleOf": 0.5}),

@@ -42,9 +42,11 @@ pub struct Definition {
     pub terminating: bool,
     /// The warning that everybody gets who asks for the version.
     pub deprecated: Option<String>,
-    /// Objects that were written up to this revision may be older than the present schemas: they are read through the
-    /// strategy.
-    pub settled: u64,
+    /// The revision at which a custom kind was defined. Objects that were written before are of another kind that had its name.
+    pub defined: u64,
+    /// The generation of the schemas of a custom kind. Objects that do not bear it were written by other schemas, or by another
+    /// server: they are read through the strategy.
+    pub generation: u64,
     /// Converts objects between the versions of a custom kind. They are converted when they come out of the store and before
     /// they go into it; who reads them then finds them in this version.
     pub webhook: Option<Arc<dyn Webhook>>,
@@ -91,7 +93,8 @@ impl Definition {
             delete_finalizer: None,
             terminating: false,
             deprecated: None,
-            settled: 0,
+            defined: 0,
+            generation: 0,
             webhook: None,
             scale: None,
             subresources: Vec::new(),
@@ -162,11 +165,6 @@ impl Definition {
     /// Whether its objects are stored in another version than this one.
     pub fn is_converted(&self) -> bool {
         self.storage.0 != self.group || self.storage.1 != self.version
-    }
-
-    /// Whether what was stored at a revision has to pass the strategy before it is shown.
-    pub fn reads_through(&self, revision: u64) -> bool {
-        self.webhook.is_none() && (revision <= self.settled || self.is_converted())
     }
 
     /// An object of this version as it is stored, where the kind itself converts it: rules about a kind are written for that

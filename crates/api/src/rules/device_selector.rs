@@ -55,7 +55,7 @@ impl Selector {
     pub fn compile(expression: &str) -> Result<Self, String> {
         let declared = Declared { root: &SIZES, variable: Some("device") };
         let compiled = ENVIRONMENT.compile_estimated(expression, declared);
-        let (program, cost) = compiled.map_err(|error| format!("compilation failed: {error}"))?;
+        let (program, cost) = compiled.map_err(|error| super::cel::why(&error))?;
         match program.result_type() {
             Type::Bool | Type::Dyn => Ok(Selector { program, cost }),
             other => Err(format!("must evaluate to bool or the unknown type, not {other}")),

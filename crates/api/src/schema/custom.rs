@@ -129,6 +129,29 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_whole_as_far_as_upstreams_are() {
+        let schema = json!({"type": "object", "properties": {"i": {"type": "integer"}, "n": {"type": "number"},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+        let ty = custom("Widget", &schema);
+        let check = |given: &str, expected: &str| {
+            for place in [r#"{"i":N}"#, r#"{"n":N}"#, r#"{"free":{"l":[N]}}"#] {
+                let given = json::parse(&place.replace('N', given)).expect("JSON");
+                let (value, _) = normalise(&ty, given).expect("nothing is refused");
+                let mut text = Vec::new();
+                value.append_to(&mut text);
+                assert_eq!(String::from_utf8_lossy(&text), place.replace('N', expected));
+            }
+        };
+        for exact in ["9007199254740993", "-9007199254740993", "9223372036854775807", "-9223372036854775808"] {
+            check(exact, exact);
+        }
+        check("9223372036854775808", "9223372036854776000");
+        check("9223372036854775809", "9223372036854776000");
+        check("18446744073709551615", "18446744073709552000");
+        check("1e3", "1000");
+    }
+
+    #[test]
     fn custom_resources_are_pruned_and_keep_what_validation_must_see() {
         let schema = json!({ "type": "object", "properties": {
             "spec": { "type": "object", "properties": {

@@ -21,6 +21,7 @@ use crate::{
         entries::{self as managed, Writer},
         field_set::{self, Set},
         managed_fields,
+        patch::go_kind,
         structured_merge::{self, Difference},
         typed,
         versions::{Sight, Versions},
@@ -45,6 +46,11 @@ pub fn read(ty: &Type, gvk: Gvk<'_>, bytes: &[u8], validation: Validation) -> Re
     let (config, mut duplicates) =
         decode::raw(bytes, Format::Yaml).map_err(|problem| problem.about(&format!("error decoding YAML: {STEP}")))?;
     duplicates.iter_mut().for_each(|fault| fault.insert_str(0, &format!("{STEP}: ")));
+    if !(config.is_object() || config.is_null()) {
+        let why = "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal";
+        let found = go_kind(&config);
+        return Err(StatusError::bad_request(format!("{why} {found} into Go value of type map[string]interface {{}}")));
+    }
     let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or("");
     let (found, kind, wanted) = (text("apiVersion"), text("kind"), gvk.api_version());
     if (found, kind) != (&*wanted, gvk.kind) {
@@ -431,6 +437,12 @@ mod tests {
             "error converting YAML to JSON: yaml: unmarshal errors:\n  line 6: key \"paused\" already set in map";
         let refused = read(ty(), GVK, text.as_bytes(), Validation::Strict).expect_err("refused");
         assert_eq!((refused.code, refused.message), (400, format!("error strict decoding YAML: {fault}")));
+        for (other, found) in [("[]", "array"), ("- a", "array"), ("text", "string"), ("1", "number")] {
+            let told = read(ty(), GVK, other.as_bytes(), Validation::Ignore).expect_err("refused").message;
+            let why = format!("cannot unmarshal {found} into Go value of type map[string]interface {{}}");
+            let step = "error unmarshaling JSON: while decoding JSON";
+            assert_eq!(told, format!("error decoding YAML: {step}: json: {why}"));
+        }
         let broken = read(ty(), GVK, b"a: b\nc: d: e\n", Validation::Ignore).expect_err("refused").message;
         let why = "yaml: line 2: mapping values are not allowed in this context";
         assert_eq!(broken, format!("error decoding YAML: error converting YAML to JSON: {why}"));

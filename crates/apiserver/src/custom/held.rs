@@ -47,8 +47,6 @@ pub struct Work {
 struct Custom {
     head: Arc<Head>,
     entry: Entry,
-    /// The revision at which this spec was first seen: what was written before may not fit it.
-    settled: u64,
     definitions: Vec<Arc<Definition>>,
     /// Served before the conditions that say so are in the store.
     early: bool,
@@ -80,8 +78,8 @@ impl Custom {
         Arc::new(entry.value.clone())
     }
 
-    fn new(head: Arc<Head>, entry: Entry, settled: u64, kinds: &Kinds) -> Self {
-        let mut custom = Custom { head, entry, settled, definitions: Vec::new(), early: false };
+    fn new(head: Arc<Head>, entry: Entry, kinds: &Kinds) -> Self {
+        let mut custom = Custom { head, entry, definitions: Vec::new(), early: false };
         custom.define(kinds);
         custom
     }
@@ -91,7 +89,7 @@ impl Custom {
         if !self.head.is_served() {
             return;
         }
-        let mut all = definitions(&self.head, &Custom::stored(&self.entry), self.settled);
+        let mut all = definitions(&self.head, &Custom::stored(&self.entry), self.entry.created);
         // A kind that the server itself is made of is not given away.
         all.retain(|definition| !kinds.hide(definition));
         self.definitions = all;
@@ -99,12 +97,8 @@ impl Custom {
 
     /// Takes over what the definition is now.
     fn update(&mut self, head: Head, entry: Entry, kinds: &Kinds) -> Effect {
-        let same_spec = spec(&head) == spec(&self.head);
         let same = shape(&head) == shape(&self.head);
         let renewed = self.early || head.has("Terminating") != self.head.has("Terminating");
-        if !same_spec {
-            self.settled = entry.modified;
-        }
         self.head = Arc::new(head);
         self.entry = entry;
         self.early = false;
@@ -216,7 +210,7 @@ impl EventHandler for CustomKinds {
                 effect != Effect::None
             }
             None => {
-                let custom = Custom::new(Arc::new(head), entry.clone(), entry.modified, &self.kinds);
+                let custom = Custom::new(Arc::new(head), entry.clone(), &self.kinds);
                 let serves = !custom.definitions.is_empty();
                 held.all.insert(name.to_owned(), custom);
                 serves

@@ -10,6 +10,7 @@ use api::{
     status::StatusError,
     validation::field::{FieldError, Path},
 };
+use bytes::Bytes;
 use http::HeaderMap;
 use json::json;
 use store::{Entry, Revision};
@@ -196,9 +197,17 @@ fn go_type(of: &Definition, kind: &str) -> String {
     of.gvk().internal_type(kind, of.is_custom())
 }
 
+/// Where an object stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Alone,
+    InList,
+    InEvent,
+}
+
 /// Appends one stored object in this view. In a Table's list this is a row, outside a list a whole Table.
 pub fn write(out: &mut Vec<u8>, definition: &Definition, view: View, entry: &Entry, item: bool) {
-    write_at(out, definition, view, entry, entry.modified, item);
+    write_at(out, definition, view, entry, entry.modified, if item { Place::InList } else { Place::Alone });
 }
 
 /// Appends one stored object in this view to text that is sent piece by piece.
@@ -208,7 +217,7 @@ pub fn write_pieces(pieces: &mut Pieces, definition: &Definition, view: View, en
         write(&mut json, definition, view, entry, item);
         let of_item = if view.form == Form::Object { &definition.ty } else { &Type::Any };
         cbor::item(pieces.text(), of_item, &json);
-    } else if view.form == Form::Object && !definition.reads_through(entry.modified) {
+    } else if view.form == Form::Object && !object::reads_through(definition, entry) {
         let at = object::write_head(pieces.text(), &entry.value, entry.modified, is_bare(definition, item));
         pieces.share(entry.value.slice(at..));
     } else {
@@ -222,21 +231,20 @@ fn is_bare(definition: &Definition, item: bool) -> bool {
 }
 
 /// Appends an object as it is stored, with the revision of what happened to it.
-fn write_at(
-    out: &mut Vec<u8>,
-    definition: &Definition,
-    view: View,
-    Entry { value: bytes, modified, .. }: &Entry,
-    revision: Revision,
-    item: bool,
-) {
+fn write_at(out: &mut Vec<u8>, definition: &Definition, view: View, entry: &Entry, revision: Revision, place: Place) {
+    let (bytes, item) = (&entry.value, place == Place::InList);
+    let shown = || {
+        let mut value = object::value(bytes, revision);
+        object::convert(definition, &mut value, entry);
+        value
+    };
     match view.form {
-        Form::Object if !definition.reads_through(*modified) => {
+        Form::Object if !object::reads_through(definition, entry) => {
             object::write(out, bytes, revision, is_bare(definition, item));
         }
+        Form::Object if definition.is_custom() => out.extend_from_slice(&object::encode_served(definition, &shown())),
         Form::Object => {
-            let mut value = object::value(bytes, revision);
-            object::convert(definition, &mut value, *modified);
+            let value = shown();
             let text = object::encode_in_version(definition, &value);
             object::write(out, &text, revision, is_bare(definition, item));
         }
@@ -246,21 +254,23 @@ fn write_at(
                 out,
                 "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":"
             );
-            out.extend_from_slice(&object::metadata(bytes, revision));
+            if definition.webhook.is_some() || object::is_settled(definition, entry) {
+                out.extend_from_slice(&object::metadata(bytes, revision));
+            } else {
+                out.extend_from_slice(in_order("ObjectMeta", &shown()["metadata"]).as_bytes());
+            }
             out.push(b'}');
         }
         Form::Table(include) => {
-            let mut value = object::value(bytes, revision);
-            object::convert(definition, &mut value, *modified);
+            let value = shown();
             if item {
                 return row_text(out, definition, view, include, &value);
             }
-            let as_text = View { encoding: Encoding::Json, ..view };
             let metadata = json!({"resourceVersion": revision.to_string()});
-            let (head, tail) = list_frame(definition, as_text, &metadata, 1);
-            out.extend_from_slice(&head);
+            let columns = if place == Place::InEvent { NO_COLUMNS.to_owned() } else { column_text(definition) };
+            out.extend_from_slice(table_head(view, &metadata, &columns).as_bytes());
             row_text(out, definition, view, include, &value);
-            out.extend_from_slice(tail.trim_ascii_end());
+            out.extend_from_slice(b"]}");
         }
     }
 }
@@ -367,9 +377,39 @@ fn columns(definition: &Definition) -> Value {
         .collect()
 }
 
-fn column_text(columns: &Value) -> String {
+/// The columns in a Table of an event: the watcher has them from the first one. See [`with_columns`].
+const NO_COLUMNS: &str = "\"columnDefinitions\":null";
+
+fn column_text(definition: &Definition) -> String {
+    let columns = columns(definition);
     let each = columns.as_array().into_iter().flatten().map(|column| in_order("TableColumnDefinition", column));
-    format!("[{}]", each.collect::<Vec<_>>().join(","))
+    format!("\"columnDefinitions\":[{}]", each.collect::<Vec<_>>().join(","))
+}
+
+/// The text of a Table up to its first row.
+fn table_head(view: View, metadata: &Value, columns: &str) -> String {
+    let (version, metadata) = (view.meta_version, in_order("ListMeta", metadata));
+    format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":{metadata},{columns},\"rows\":["
+    )
+}
+
+/// The first lines of a watch of Tables, of which the first one tells the columns. All watchers of the same share their events,
+/// and each begins with another one.
+pub fn with_columns(definition: &Definition, view: View, lines: Bytes) -> Bytes {
+    let (none, told) = match view.encoding {
+        Encoding::Cbor => {
+            let mut none = Vec::new();
+            codec::cbor::text(&mut none, "columnDefinitions");
+            let mut told = none.clone();
+            codec::cbor::append(&mut none, &Type::Any, &Value::Null);
+            codec::cbor::append(&mut told, &Type::Any, &columns(definition));
+            (none, told)
+        }
+        _ => (NO_COLUMNS.into(), column_text(definition).into_bytes()),
+    };
+    let Some(at) = memchr::memmem::find(&lines, &none) else { return lines };
+    [&lines[..at], &told, &lines[at + none.len()..]].concat().into()
 }
 
 /// The bytes before and after this number of items of a list, in the encoding of the view.
@@ -388,17 +428,17 @@ pub fn list_frame(definition: &Definition, view: View, metadata: &Value, items: 
         let head = format!("{{\"apiVersion\":\"{api_version}\",\"items\":[");
         return (head.into(), format!("],\"kind\":\"{kind}\",\"metadata\":{metadata}}}\n").into());
     }
+    if columns.is_some() {
+        return (table_head(view, metadata, &column_text(definition)).into(), b"]}\n".to_vec());
+    }
     let metadata = in_order("ListMeta", metadata);
-    let columns = columns.map(|columns| format!("\"columnDefinitions\":{},", column_text(&columns)));
-    let columns = columns.unwrap_or_default();
-    let head =
-        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},{columns}\"{last}\":[");
+    let head = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"{last}\":[");
     (head.into(), b"]}\n".to_vec())
 }
 
 /// An event of a watch about an object that is there, as text that is sent piece by piece.
 pub fn added(pieces: &mut Pieces, definition: &Definition, view: View, entry: &Entry) {
-    if matches!(view.encoding, Encoding::Protobuf | Encoding::Cbor) {
+    if matches!(view.encoding, Encoding::Protobuf | Encoding::Cbor) || matches!(view.form, Form::Table(_)) {
         let frame = event(definition, view, "ADDED", entry, entry.modified);
         return pieces.text().extend_from_slice(&frame);
     }
@@ -411,15 +451,15 @@ pub fn added(pieces: &mut Pieces, definition: &Definition, view: View, entry: &E
 pub fn event(definition: &Definition, view: View, event: &str, entry: &Entry, revision: Revision) -> Vec<u8> {
     let mut out = Vec::with_capacity(entry.value.len() + 96);
     if view.encoding == Encoding::Protobuf {
-        write_at(&mut out, definition, view, entry, revision, false);
+        write_at(&mut out, definition, view, entry, revision, Place::InEvent);
         return binary::event(event, &out).unwrap_or_else(|misfit| error(view, &misfit));
     }
     if view.encoding == Encoding::Cbor {
-        write_at(&mut out, definition, view, entry, revision, false);
+        write_at(&mut out, definition, view, entry, revision, Place::InEvent);
         return cbor::event(event, &out);
     }
     let _ = write!(out, "{{\"type\":\"{event}\",\"object\":");
-    write_at(&mut out, definition, view, entry, revision, false);
+    write_at(&mut out, definition, view, entry, revision, Place::InEvent);
     out.extend_from_slice(b"}\n");
     out
 }
@@ -450,14 +490,24 @@ pub fn bookmark(definition: &Definition, view: View, revision: Revision, initial
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     let meta = format!("meta.k8s.io/{}", view.meta_version);
+    let bare = json!({"kind": definition.kind, "apiVersion": definition.api_version(), "metadata": metadata});
+    let of_metadata = || json!({"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": metadata});
     let object = match view.form {
-        Form::Object => json!({"kind": definition.kind, "apiVersion": definition.api_version(), "metadata": metadata}),
-        Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": metadata}),
-        Form::Table(_) => json!({
-            "kind": "Table", "apiVersion": meta, "metadata": {"resourceVersion": revision.to_string()},
-            "columnDefinitions": null,
-            "rows": [{"cells": null, "object": {"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": metadata}}],
-        }),
+        Form::Object => bare,
+        Form::Metadata => of_metadata(),
+        Form::Table(include) => {
+            let cells = definition.strategy.row(&bare, clock::now());
+            let object = match include {
+                Include::Object => bare,
+                // A client that asked for no objects hears of this end all the same.
+                Include::None if !initial_end => Value::Null,
+                _ => of_metadata(),
+            };
+            json!({
+                "kind": "Table", "apiVersion": meta, "metadata": {"resourceVersion": revision.to_string()},
+                "columnDefinitions": null, "rows": [{"cells": cells, "object": object}],
+            })
+        }
     };
     event_of(view.encoding, "BOOKMARK", &object)
 }

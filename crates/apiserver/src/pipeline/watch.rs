@@ -19,7 +19,7 @@ use crate::{
         options::ListOptions,
         pieces::Pieces,
         places::Beginning,
-        view::{self, View},
+        view::{self, Form, View},
         websocket::Asked,
     },
     state::State,
@@ -170,8 +170,9 @@ impl Opening {
             }
         };
         let (rest, conversions) = (VecDeque::new(), objects.conversions.clone());
+        let untold = matches!(scope.view.form, Form::Table(_));
         if is_replaced(objects, &scope) {
-            return Ok(Lines { start: None, rest, subscription: None, deadline, scope, conversions });
+            return Ok(Lines { start: None, rest, subscription: None, deadline, scope, conversions, untold });
         }
         let mut start = None;
         if initial {
@@ -193,7 +194,7 @@ impl Opening {
                 start = Some(Start::new(past, place));
             }
         }
-        Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, conversions })
+        Ok(Lines { start, rest, subscription: Some(subscription), deadline, scope, conversions, untold })
     }
 }
 
@@ -351,6 +352,8 @@ struct Lines {
     deadline: Instant,
     scope: WatchScope,
     conversions: Arc<Conversions>,
+    /// The client gets Tables, and has not been told their columns.
+    untold: bool,
 }
 
 impl Lines {
@@ -362,6 +365,14 @@ impl Lines {
     }
 
     async fn next(&mut self) -> Option<Bytes> {
+        let lines = self.lines().await?;
+        if !std::mem::take(&mut self.untold) {
+            return Some(lines);
+        }
+        Some(view::with_columns(&self.scope.definition, self.scope.view, lines))
+    }
+
+    async fn lines(&mut self) -> Option<Bytes> {
         if let Some(start) = &mut self.start {
             match start.next(&self.scope, &self.conversions).await {
                 Ok(Some(piece)) => return Some(piece),

@@ -191,7 +191,7 @@ impl<'a> Swap<'a> {
         let (key, object) = (self.entry.key.clone(), Arc::new(object));
         let change = self.backing.put(self.definition, &key, &object, self.entry.value.len()).await?;
         if let Change::Put { value, .. } = &change
-            && *value == self.entry.value
+            && object::is_same(value, &self.entry.value)
         {
             if self.look_again().await? {
                 return self.again();

@@ -54,8 +54,8 @@ impl Conversions {
         let desired = definition.api_version();
         let mut question = Batch::default();
         for at in 0..entries.len() {
-            let Entry { value, modified, .. } = &entries[at];
-            if *modified > definition.settled && object::api_version(value) == Some(&desired) {
+            let value = &entries[at].value;
+            if object::is_settled(definition, &entries[at]) && object::api_version(value) == Some(&desired) {
                 continue;
             }
             let mut object = object::stored(value);

@@ -69,11 +69,13 @@ impl Filter {
         if self.is_everything() {
             return true;
         }
-        if !self.may_match(&entry.value) {
+        // Others may have written the same in other words.
+        let verbatim = definition.webhook.is_some() || object::is_settled(definition, entry);
+        if verbatim && !self.may_match(&entry.value) {
             return false;
         }
         let mut value = object::stored(&entry.value);
-        object::convert(definition, &mut value, entry.modified);
+        object::convert(definition, &mut value, entry);
         self.matches(definition, &value)
     }
 

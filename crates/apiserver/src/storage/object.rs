@@ -1,7 +1,9 @@
 //! The form in which an object is stored and served: compact JSON, its fields in the order in which upstream writes them,
 //! without its resourceVersion. That is the store's revision and is spliced in at its place when the bytes are served. Objects
 //! of built-in kinds begin with kind, apiVersion and metadata. Upstream knows the fields of custom kinds by their names only and
-//! sorts them: there a gap marks the place.
+//! sorts them: there a gap marks the place, and before it stands the generation of the definition that the object was written
+//! by. An object without it, or with another one, is read through the schemas of its kind: a write that began before they were
+//! changed, and those of servers that have not heard of it, come later than the change.
 
 use std::{io::Write as _, sync::LazyLock};
 
@@ -24,6 +26,8 @@ const METADATA: &[u8] = b"\"metadata\":{";
 /// In the metadata of custom kinds a space stands where the resourceVersion belongs. No other space is outside of strings, and
 /// no string can hold a quote that is not escaped: this is found nowhere else.
 const GAP: &[u8] = b" ,\"uid\":\"";
+/// The digits of a generation: what may stand between the parts of JSON.
+const DIGITS: [u8; 4] = *b" \t\n\r";
 /// Kind and apiVersion are short: metadata begins within this many bytes.
 const HEAD: usize = 400;
 /// The fields of metadata that stand before the resourceVersion.
@@ -35,26 +39,48 @@ pub fn encode(definition: &Definition, object: &Value) -> Bytes {
     let (group, version) = &definition.storage;
     let stored = definition.is_converted().then(|| api::schema::of_kind(group, version, &definition.kind));
     let names = (&*definition.kind, &**group, &**version);
+    // An object that was written in another version may lack defaults of the one that is stored.
+    let by = if definition.is_converted() { 0 } else { definition.generation };
+    let without = Without::Revision { by };
     // Without the spare capacity: an entry may stay in memory for as long as the process.
-    text(names, order(definition, stored.as_ref()), object, &["resourceVersion"]).into_boxed_slice().into()
+    text(names, order(definition, stored.as_ref()), object, without).into_boxed_slice().into()
 }
 
 /// The stored form of an object of a built-in kind in its stored version.
 pub fn encode_as(kind: &str, group: &str, version: &str, object: &Value) -> Vec<u8> {
-    text((kind, group, version), &api::schema::of_kind(group, version, kind), object, &["resourceVersion"])
+    text((kind, group, version), &api::schema::of_kind(group, version, kind), object, Without::Revision { by: 0 })
 }
 
 /// An object in the version of `definition` as it is stored.
 pub fn encode_in_version(definition: &Definition, object: &Value) -> Vec<u8> {
-    in_version(definition, object, &["resourceVersion"])
+    in_version(definition, object, Without::Revision { by: 0 })
 }
 
 /// An object in the version of `definition` as it is served.
 pub fn encode_served(definition: &Definition, object: &Value) -> Vec<u8> {
-    in_version(definition, object, &[])
+    in_version(definition, object, Without::Nothing)
 }
 
-fn in_version(definition: &Definition, object: &Value, without: &[&str]) -> Vec<u8> {
+/// The part of the metadata that is left out.
+#[derive(Clone, Copy)]
+enum Without {
+    Nothing,
+    /// The resourceVersion. In a custom object its place is marked, with the generation that it was written by; 0 is none.
+    Revision {
+        by: u64,
+    },
+}
+
+impl Without {
+    fn fields(self) -> &'static [&'static str] {
+        match self {
+            Without::Nothing => &[],
+            Without::Revision { .. } => &["resourceVersion"],
+        }
+    }
+}
+
+fn in_version(definition: &Definition, object: &Value, without: Without) -> Vec<u8> {
     let names = (&*definition.kind, &*definition.group, &*definition.version);
     text(names, order(definition, None), object, without)
 }
@@ -65,7 +91,7 @@ fn order<'d>(definition: &'d Definition, stored: Option<&'d Type>) -> &'d Type {
 }
 
 /// JSON with kind and apiVersion and then metadata first, without some fields of the metadata.
-fn text(names: (&str, &str, &str), ty: &Type, object: &Value, without: &[&str]) -> Vec<u8> {
+fn text(names: (&str, &str, &str), ty: &Type, object: &Value, without: Without) -> Vec<u8> {
     let (kind, group, version) = names;
     let slash = if group.is_empty() { "" } else { "/" };
     let api_version = format!("{group}{slash}{version}");
@@ -78,7 +104,7 @@ fn text(names: (&str, &str, &str), ty: &Type, object: &Value, without: &[&str]) 
     let _ = write!(out, "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{");
     if let Some(metadata) = fields.get("metadata").and_then(Value::as_object) {
         let ty = ty.field("metadata").map_or(&Type::Any, |field| &field.ty);
-        encode::fields(&mut out, ty, metadata, without);
+        encode::fields(&mut out, ty, metadata, without.fields());
     }
     out.push(b'}');
     let at = out.len();
@@ -91,7 +117,7 @@ fn text(names: (&str, &str, &str), ty: &Type, object: &Value, without: &[&str]) 
 }
 
 /// JSON with all fields in the order of their names.
-fn sorted(kind: &str, api_version: &str, fields: &Map, without: &[&str]) -> Vec<u8> {
+fn sorted(kind: &str, api_version: &str, fields: &Map, without: Without) -> Vec<u8> {
     let mut out = Vec::with_capacity(2048);
     let named = ["apiVersion", "kind", "metadata"];
     let others = fields.keys().map(|name| name.as_str()).filter(|name| !named.contains(name));
@@ -113,19 +139,57 @@ fn sorted(kind: &str, api_version: &str, fields: &Map, without: &[&str]) -> Vec<
 }
 
 /// Appends metadata in the order of its names, with the gap where there is to be no resourceVersion.
-fn sorted_metadata(out: &mut Vec<u8>, metadata: Option<&Value>, without: &[&str]) {
+fn sorted_metadata(out: &mut Vec<u8>, metadata: Option<&Value>, without: Without) {
     out.push(b'{');
     let fields = metadata.and_then(Value::as_object).into_iter().flatten();
-    for (at, (name, value)) in fields.filter(|(name, _)| !without.contains(&name.as_str())).enumerate() {
+    for (at, (name, value)) in fields.filter(|(name, _)| !without.fields().contains(&name.as_str())).enumerate() {
         if at > 0 {
-            let has_gap = name.as_str() == "uid" && value.is_string() && without.contains(&"resourceVersion");
-            out.extend_from_slice(if has_gap { b" ," } else { b"," });
+            if let Without::Revision { by } = without
+                && name.as_str() == "uid"
+                && value.is_string()
+            {
+                append_generation(out, by);
+                out.push(b' ');
+            }
+            out.push(b',');
         }
         append_string(out, name);
         out.push(b':');
         value.append_to(out);
     }
     out.push(b'}');
+}
+
+/// Appends a generation in digits of two bits, the highest first.
+fn append_generation(out: &mut Vec<u8>, generation: u64) {
+    let digits = (u64::BITS - generation.leading_zeros()).div_ceil(2);
+    out.extend((0..digits).rev().map(|at| DIGITS[(generation >> (2 * at)) as usize % 4]));
+}
+
+/// The generation of the definition by which a custom object was written.
+fn generation(bytes: &[u8]) -> Option<u64> {
+    let head = &bytes[..gap(bytes)?];
+    let digits = &head[head.trim_ascii_end().len()..];
+    let digit = |byte: &u8| DIGITS.iter().position(|digit| digit == byte);
+    let read = digits.iter().try_fold(0u64, |so_far, byte| Some(so_far.checked_mul(4)? + digit(byte)? as u64));
+    read.filter(|generation| *generation > 0)
+}
+
+/// Whether an object is stored as the present schemas of its kind have it. Schemas of built-in kinds do not change.
+pub fn is_settled(definition: &Definition, entry: &Entry) -> bool {
+    !definition.is_custom()
+        || entry.modified > definition.defined && generation(&entry.value) == Some(definition.generation)
+}
+
+/// Whether an object has to pass the strategy before it is shown. A webhook's kinds have passed the webhook.
+pub fn reads_through(definition: &Definition, entry: &Entry) -> bool {
+    definition.webhook.is_none() && (definition.is_converted() || !is_settled(definition, entry))
+}
+
+/// Whether the same is stored, by whichever generation.
+pub fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let parts = |bytes| gap(bytes).map(|at| (bytes[..at].trim_ascii_end(), &bytes[at..]));
+    one == other || parts(one).is_some_and(|parts_of_one| parts(other) == Some(parts_of_one))
 }
 
 /// Where the resourceVersion belongs in an object of a custom kind: behind it the gap is left out.
@@ -201,7 +265,7 @@ pub fn write(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) {
 /// Appends what differs from the stored bytes; the stored bytes from the place returned on are the rest.
 pub fn write_head(out: &mut Vec<u8>, bytes: &[u8], revision: Revision, item: bool) -> usize {
     if let Some(at) = gap(bytes) {
-        out.extend_from_slice(&bytes[..at]);
+        out.extend_from_slice(bytes[..at].trim_ascii_end());
         out.push(b',');
         append_revision(out, revision);
         return at + 1;
@@ -248,7 +312,7 @@ pub fn set_revision(object: &mut Value, revision: Revision) {
 /// A stored entry as a value in the version of `definition`.
 pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
     let mut object = value(&entry.value, entry.modified);
-    convert(definition, &mut object, entry.modified);
+    convert(definition, &mut object, entry);
     object
 }
 
@@ -256,13 +320,13 @@ pub fn of_entry(definition: &Definition, entry: &Entry) -> Value {
 pub fn without_managers(definition: &Definition, entry: &Entry) -> Value {
     let mut object: Value = api::object::without_managers(&entry.value).unwrap_or_default();
     set_revision(&mut object, entry.modified);
-    convert(definition, &mut object, entry.modified);
+    convert(definition, &mut object, entry);
     object
 }
 
-/// Turns an object that was stored at a revision into the version of `definition`.
-pub fn convert(definition: &Definition, object: &mut Value, written: Revision) {
-    if !definition.reads_through(written) {
+/// Turns the object of an entry into the version of `definition`.
+pub fn convert(definition: &Definition, object: &mut Value, entry: &Entry) {
+    if !reads_through(definition, entry) {
         return;
     }
     definition.strategy.from_storage(object);
@@ -405,7 +469,7 @@ mod tests {
                 "ownerReferences": [{"name": "o", "uid": "o"}],
             },
         });
-        let stored = text(("Box", "a.io", "v1"), &Type::Any, &object, &["resourceVersion"]);
+        let stored = text(("Box", "a.io", "v1"), &Type::Any, &object, Without::Revision { by: 6 });
         let expected = concat!(
             r#"{"apiVersion":"a.io/v1","data":{"metadata":{"uid":" ,\"uid\":\""}},"kind":"Box","metadata":{"labels":{"uid":"l"},"#,
             r#""name":"n","namespace":"s","ownerReferences":[{"name":"o","uid":"o"}],"resourceVersion":"7","uid":"u"},"#,
@@ -417,12 +481,36 @@ mod tests {
         let metadata =
             r#"{"name":"n","namespace":"s","uid":"u","resourceVersion":"7","labels":{"uid":"l"},"ownerReferences":[{"#;
         assert!(String::from_utf8(super::metadata(&stored, 7)).unwrap().starts_with(metadata));
-        let as_served = text(("Box", "a.io", "v1"), &Type::Any, &value(&stored, 7), &[]);
+        let as_served = text(("Box", "a.io", "v1"), &Type::Any, &value(&stored, 7), Without::Nothing);
         assert_eq!(String::from_utf8(as_served).unwrap(), expected);
-        let bare =
-            text(("Box", "a.io", "v1"), &Type::Any, &json::json!({"metadata": {"name": "n"}}), &["resourceVersion"]);
+        let bare = text(
+            ("Box", "a.io", "v1"),
+            &Type::Any,
+            &json::json!({"metadata": {"name": "n"}}),
+            Without::Revision { by: 6 },
+        );
         let expected = r#"{"apiVersion":"a.io/v1","kind":"Box","metadata":{"name":"n","resourceVersion":"7"}}"#;
         assert_eq!(String::from_utf8(served(&bare, 7)).unwrap(), expected);
+    }
+
+    #[test]
+    fn custom_objects_bear_the_generation_that_they_were_written_by() {
+        let object = json::json!({"metadata": {"name": "n", "uid": "u"}, "spec": {"a": " ,\"uid\":\""}});
+        let written = |by: u64| text(("Box", "a.io", "v1"), &Type::Any, &object, Without::Revision { by });
+        let shown = served(&written(0), 7);
+        for by in [1, 2, 3, 4, 5, 15, 16, 1000, u64::MAX] {
+            let stored = written(by);
+            assert_eq!(generation(&stored), Some(by));
+            assert_eq!(served(&stored, 7), shown);
+            assert!(is_same(&stored, &written(6)) && stored != written(6));
+        }
+        assert_eq!(generation(&written(0)), None);
+        let others = json::json!({"metadata": {"name": "m", "uid": "u"}});
+        let others = text(("Box", "a.io", "v1"), &Type::Any, &others, Without::Revision { by: 6 });
+        assert!(!is_same(&others, &written(6)));
+        for foreign in [&b"{\"metadata\":{\"name\":\"n\",\"uid\":\"u\"}}"[..], b"{}", b""] {
+            assert_eq!(generation(foreign), None);
+        }
     }
 
     #[test]

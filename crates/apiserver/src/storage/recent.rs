@@ -14,6 +14,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use store::Entry;
 
+use crate::storage::object;
+
 /// The most trees that are kept; a later one takes the place of another.
 const PLACES: usize = 512;
 /// Larger objects are not kept.
@@ -70,7 +72,7 @@ impl Recent {
 
     fn right<'w>(definition: &Definition, entry: &Entry, written: &'w Written) -> Option<&'w Written> {
         let same = !definition.is_converted()
-            && !definition.reads_through(entry.modified)
+            && !object::reads_through(definition, entry)
             && written.stored.len() == entry.value.len()
             && (written.stored.as_ptr() == entry.value.as_ptr() || written.stored == entry.value);
         debug_assert!(!same || is_of(&written.object, &entry.value), "the tree is not what its bytes say");
@@ -96,7 +98,6 @@ mod tests {
     use json::json;
 
     use super::*;
-    use crate::storage::object;
 
     fn entry(key: &str, value: &Bytes, modified: u64) -> Entry {
         Entry { key: key.into(), value: value.clone(), created: 1, modified }

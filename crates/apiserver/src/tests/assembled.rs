@@ -135,6 +135,19 @@ async fn proxies_lead_to_what_exists() {
             assert_eq!(found, code, "{path}/{end}: {answer}");
         }
     }
+    // Nor does it count that a request does not ask for the stream which only a Pod that is there could give.
+    let account = json!({"metadata": {"name": "default"}});
+    talk.ok("+root", "POST /api/v1/namespaces/default/serviceaccounts", account).await;
+    talk.ok("+root", &format!("POST {PODS}"), pod("waiting")).await;
+    for stream in ["exec?command=x", "attach", "portforward"] {
+        for (name, code, why) in
+            [("none", 404, "\"none\" not found"), ("waiting", 400, "does not have a host assigned")]
+        {
+            let (found, answer) = talk.say("+root", &format!("POST {PODS}/{name}/{stream}"), json!(null)).await;
+            let message = answer["message"].as_str().unwrap_or_default();
+            assert!(found == code && message.ends_with(why), "{name} {stream}: {answer}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,6 +66,59 @@ fn order(text: &str) -> Vec<&str> {
     names
 }
 
+/// The watchers of one scope share their events. Each is told the columns once, with the first that it gets.
+#[tokio::test(start_paused = true)]
+async fn a_watch_tells_the_columns_of_its_tables_once() {
+    let c = Conversation::start().await;
+    c.say(&format!("POST {MAPS}"), map("a", 1)).await;
+    c.say(&format!("POST {MAPS}"), map("b", 1)).await;
+    let table = |query: &str| {
+        format!("GET {MAPS}?watch=1&timeoutSeconds=1&{query}\naccept: application/json;as=Table;g=meta.k8s.io;v=v1")
+    };
+    let told = async |query: &str| {
+        let answer = c.say(&table(query), "").await;
+        let lines = answer.text.lines().map(|line| json::parse(line).expect("JSON"));
+        let columns = |line: Value| (line["type"].clone(), line["object"]["columnDefinitions"][0]["name"].clone());
+        (lines.map(columns).collect::<Vec<_>>(), answer)
+    };
+    let (added, none) = (json!("ADDED"), Value::Null);
+    for query in ["resourceVersion=1", "", "includeObject=Object"] {
+        let (lines, answer) = told(query).await;
+        assert_eq!(lines, [(added.clone(), json!("Name")), (added.clone(), none.clone())], "{}", answer.text);
+    }
+    // Live events, which all watchers share.
+    let live = table("resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+    let (first, second) = (c.send(&live, "").await, c.send(&live, "").await);
+    c.say(&format!("POST {MAPS}"), map("c", 1)).await;
+    c.say(&format!("POST {MAPS}"), map("d", 1)).await;
+    for watch in [first, second] {
+        let bytes = watch.into_parts().1.collect(1 << 20).await.unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let columns: Vec<_> =
+            text.lines().map(|line| line.contains("\"columnDefinitions\":[{\"name\":\"Name\"")).collect();
+        assert_eq!(columns, [true, false], "{text}");
+    }
+    // A bookmark is an event too, and the row of an object that has nothing but its version.
+    let ending =
+        "allowWatchBookmarks=true&labelSelector=l%3Dnone&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let (lines, answer) = told(ending).await;
+    let (bookmark, name) = (json!("BOOKMARK"), json!("Name"));
+    assert_eq!(lines, [(bookmark.clone(), name), (bookmark, none)], "{}", answer.text);
+    let first = json::parse(answer.text.lines().next().expect("a line")).expect("JSON");
+    let row = &first["object"]["rows"][0];
+    assert_eq!((&row["cells"][0], &row["object"]["kind"]), (&json!(""), &json!("PartialObjectMetadata")));
+}
+
+/// A bookmark has the row of an object without any field.
+#[test]
+fn every_kind_has_a_row_for_nothing() {
+    for definition in api::kinds::built_in().all() {
+        let bare = json!({"kind": definition.kind, "apiVersion": definition.api_version(), "metadata": {}});
+        let row = definition.strategy.row(&bare, "2026-01-01T00:00:00Z".parse().expect("a time"));
+        assert_eq!(row.len(), definition.columns.len(), "{}", definition.kind);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn fields_of_every_document_are_in_upstreams_order() {
     let c = Conversation::start().await;

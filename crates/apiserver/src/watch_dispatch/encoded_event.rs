@@ -7,7 +7,10 @@ use bytes::Bytes;
 use store::Event;
 
 use super::scope::WatchScope;
-use crate::http::view::{self, View};
+use crate::{
+    http::view::{self, View},
+    storage::object,
+};
 
 /// One event with what was found out about it so far.
 pub(super) struct EncodedEvent<'e> {
@@ -26,7 +29,13 @@ impl<'e> EncodedEvent<'e> {
     pub fn value(&self, old: bool) -> Option<&Value> {
         let (cell, entry) = if old { (&self.old, &self.event.previous) } else { (&self.new, &self.event.entry) };
         let entry = entry.as_ref()?;
-        Some(cell.get_or_init(|| serde_json::from_slice(&entry.value).unwrap_or_default()))
+        Some(cell.get_or_init(|| {
+            let mut value = serde_json::from_slice(&entry.value).unwrap_or_default();
+            if !self.definition.is_converted() {
+                object::convert(self.definition, &mut value, entry);
+            }
+            value
+        }))
     }
 
     fn matches(&self, scope: &WatchScope, old: bool) -> bool {
@@ -35,11 +44,11 @@ impl<'e> EncodedEvent<'e> {
         if scope.filter.is_everything() {
             return true;
         }
+        if object::reads_through(&scope.definition, entry) {
+            return scope.filter.matches_entry(&scope.definition, entry);
+        }
         if !scope.filter.may_match(&entry.value) {
             return false;
-        }
-        if scope.definition.reads_through(entry.modified) {
-            return scope.filter.matches_entry(&scope.definition, entry);
         }
         self.value(old).is_some_and(|v| scope.filter.matches(self.definition, v))
     }

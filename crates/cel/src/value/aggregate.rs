@@ -100,6 +100,8 @@ impl Key {
 pub struct Entries<'a> {
     entries: Vec<(Value<'a>, Value<'a>)>,
     places: HashMap<Key, usize>,
+    /// Entries that count and that nobody finds.
+    hidden: usize,
 }
 
 #[derive(Clone)]
@@ -118,7 +120,7 @@ impl<'a> Map<'a> {
         match self {
             Map::Json(fields) => fields.len(),
             Map::Lookup(map) => map.keys().len(),
-            Map::Values(map) => map.entries.len(),
+            Map::Values(map) => map.entries.len() + map.hidden,
         }
     }
 
@@ -164,6 +166,19 @@ impl<'a> Map<'a> {
                 map.keys().into_iter().map(Value::str).collect()
             }
             Map::Values(map) => map.entries.iter().map(|(k, _)| k.clone()).collect(),
+        }
+    }
+
+    /// With this number of fields more that are null. Upstream counts them and does not find them, so that an object with one is
+    /// equal to none, not even to itself.
+    #[must_use]
+    pub fn with_hidden(self, hidden: usize) -> Map<'a> {
+        match self {
+            Map::Values(mut map) => {
+                Arc::make_mut(&mut map).hidden = hidden;
+                Map::Values(map)
+            }
+            other => other,
         }
     }
 

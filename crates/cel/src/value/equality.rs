@@ -65,10 +65,11 @@ fn equal_at(a: &Value<'_>, b: &Value<'_>, budget: &mut Budget, depth: usize) -> 
             true
         }
         (Value::Map(a), Value::Map(b)) => {
-            if a.len() != b.len() {
+            let keys = a.keys();
+            if a.len() != b.len() || keys.len() < a.len() {
                 return Ok(false);
             }
-            for key in a.keys() {
+            for key in keys {
                 let (Some(a), Some(b)) = (a.get(&key)?, b.get(&key)?) else { return Ok(false) };
                 if !equal_at(&a, &b, budget, depth + 1)? {
                     return Ok(false);

@@ -433,6 +433,10 @@ impl<'de> Visitor<'de> for Seed<'_, '_, '_> {
     }
 
     fn visit_u64<E: Error>(self, v: u64) -> Result<Self::Value, E> {
+        // Upstream knows no type for it here, and takes for a double what is no `int64`.
+        if self.custom && i64::try_from(v).is_err() {
+            return self.visit_f64(v as f64);
+        }
         self.number(v.into())
     }
 

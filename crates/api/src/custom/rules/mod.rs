@@ -17,7 +17,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::Validati
 use super::field_path;
 use super::structural::Structural;
 use super::values::Before;
-use crate::rules::cel::environment;
+use crate::rules::cel::{environment, why};
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 use sizes::Extent;
 use typed_value::Objects;
@@ -90,8 +90,7 @@ impl Compiler {
             Ok(program) => (false, Ok(program)),
             Err(_) => match self.program(whole, &rule.rule) {
                 Ok(program) => (true, Ok(program)),
-                Err(why) if why.is_instantiation() => (false, Err(format!("program instantiation failed: {why}"))),
-                Err(why) => (false, Err(format!("compilation failed: {why}"))),
+                Err(error) => (false, Err(why(&error))),
             },
         };
         let compiled = compiled.and_then(|(program, cost)| match program.result_type() {
@@ -416,6 +415,25 @@ mod tests {
             "size(self.l) == 1 && dyn(self.l[0]) == null",
         ] {
             assert_eq!(errors(&of(rule), &new, None), [""; 0], "{rule}");
+        }
+    }
+
+    #[test]
+    fn an_object_with_a_null_field_equals_none() {
+        let half = json!({"type": "object", "properties": {"n": {"type": "string", "nullable": true}, "m": {"type": "integer"}}});
+        let check = |rule: &str, a: Value, b: Value, holds: bool| {
+            let of = json!({"type": "object", "properties": {"o": {"type": "object",
+                "x-kubernetes-validations": [{"rule": rule}], "properties": {"l": {"type": "array", "items": half}}}}});
+            let new = json!({"o": {"l": [a, b]}});
+            let found = errors(&of, &new, None);
+            assert_eq!(found.is_empty(), holds, "{rule} {new}: {found:?}");
+        };
+        let (null, none, one) = (json!({"n": null}), json!({}), json!({"m": 1}));
+        check("self.l[0] == self.l[1]", none.clone(), none.clone(), true);
+        check("self.l[0] == self.l[1]", one.clone(), one.clone(), true);
+        for (a, b) in [(&null, &none), (&none, &null), (&null, &null), (&one, &null), (&null, &one)] {
+            check("self.l[0] == self.l[1]", a.clone(), b.clone(), false);
+            check("self.l[0] != self.l[1]", a.clone(), b.clone(), true);
         }
     }
 

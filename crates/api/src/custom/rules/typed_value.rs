@@ -78,7 +78,12 @@ pub fn value<'v>(json: &'v Json, schema: &Structural) -> Value<'v> {
             let mut map = Map::empty();
             // A field that is null is one that is not there. An entry of a map is there all the same.
             let absent = |json: &Json| json.is_null() && !schema.properties.is_empty();
-            for (name, json) in fields.iter().filter(|(_, json)| !absent(json)) {
+            let mut hidden = 0;
+            for (name, json) in fields {
+                if absent(json) {
+                    hidden += 1;
+                    continue;
+                }
                 let known = schema.field(name);
                 let spelled = schema.properties.get(name.as_str()).and_then(|_| escaped(name));
                 let key = spelled.map_or_else(|| Value::str(name), Value::string);
@@ -86,7 +91,7 @@ pub fn value<'v>(json: &'v Json, schema: &Structural) -> Value<'v> {
                 // Names of fields are texts and are there once, so that none is refused.
                 map = map.insert(key, value).unwrap_or_else(|_| Map::empty());
             }
-            Value::Map(map)
+            Value::Map(map.with_hidden(hidden))
         }
         Json::Array(items) => match &schema.items {
             Some(of) => {

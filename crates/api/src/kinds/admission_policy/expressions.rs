@@ -6,6 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 
 use crate::rules::cel::admission::{OptionalVariables, VARIABLES, compile, environment};
+use crate::rules::cel::refused;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::names::qualified_name;
 use crate::validation::object_meta::invalid;
@@ -49,7 +50,7 @@ pub(super) fn compiles(
     results: &[Type],
     path: &Path,
 ) -> Option<FieldError> {
-    compile(environment, expression, results).err().map(|why| FieldError::invalid(path, expression, &why))
+    compile(environment, expression, results).err().map(|why| refused(path, expression, &why))
 }
 
 /// Conditions are asked before variables have a meaning.
@@ -94,7 +95,7 @@ pub(super) fn variable(one: &Variable, asking: &mut Environment, telling: &mut E
     } else {
         match compile(asking, &one.expression, &[]) {
             Ok(program) => kind = program.result_type().clone(),
-            Err(why) => errors.push(FieldError::invalid(&path.child("expression"), &one.expression, &why)),
+            Err(why) => errors.push(refused(&path.child("expression"), &one.expression, &why)),
         }
     }
     asking.compose(VARIABLES, &one.name, kind.clone());
@@ -155,7 +156,7 @@ fn audit_annotations(annotations: &[AuditAnnotation], policy: &str, asking: &Env
             }
             text => {
                 let found = compile(asking, text, &[Type::String, Type::Null]).err();
-                errors.extend(found.map(|why| FieldError::invalid(&place, &one.value_expression, &why)));
+                errors.extend(found.map(|why| refused(&place, &one.value_expression, &why)));
             }
         }
         if annotations[..i].iter().any(|before| before.key == one.key) {

@@ -10,6 +10,7 @@ use k8s_openapi::api::resource::v1::{
 
 use super::parts::{self, PARAMETERS_MAX, list, set};
 use super::taints::{self, TAINTS_MAX};
+use crate::rules::cel::refused;
 use crate::rules::device_selector::{EXPRESSION_MAX, Selector};
 use crate::rules::resource_name;
 use crate::validation::field::{Errors, FieldError, Path};
@@ -148,7 +149,7 @@ fn selectors(selectors: Option<&Vec<DeviceSelector>>, path: &Path) -> Errors {
         match Selector::compile(&cel.expression) {
             Ok(selector) if selector.is_cheap() => Errors::new(),
             Ok(_) => vec![FieldError::forbidden(&path, "too complex, exceeds cost limit")],
-            Err(why) => vec![FieldError::invalid(&path, &cel.expression, &why)],
+            Err(why) => vec![refused(&path, &cel.expression, &why)],
         }
     })
 }

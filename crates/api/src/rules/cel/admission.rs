@@ -111,7 +111,7 @@ pub fn environment(optional: OptionalVariables) -> Environment {
 /// Compiles an expression whose result is exactly of one of these types; any, if none is given. The error is what
 /// upstream says behind the value of the field.
 pub fn compile(environment: &Environment, expression: &str, results: &[Type]) -> Result<Program, String> {
-    let program = environment.compile_any(expression).map_err(|e| format!("compilation failed: {e}"))?;
+    let program = environment.compile_any(expression).map_err(|error| super::why(&error))?;
     let found = program.result_type();
     if results.is_empty() || results.contains(found) {
         return Ok(program);

@@ -34,7 +34,7 @@ pub enum Purpose {
 /// The program of an expression. The error is what upstream says behind the value of the field.
 pub fn compile(purpose: Purpose, expression: &str) -> Result<Program, String> {
     let environment = if purpose == Purpose::UserCheck { &*USER } else { &*CLAIMS };
-    let program = environment.compile_any(expression).map_err(|error| format!("compilation failed: {error}"))?;
+    let program = environment.compile_any(expression).map_err(|error| super::why(&error))?;
     match (purpose, program.result_type()) {
         (Purpose::Claims, _) | (_, Type::Bool) => Ok(program),
         _ => Err("must evaluate to bool".to_owned()),
@@ -116,5 +116,7 @@ mod tests {
         check(Purpose::UserCheck, "!user.username.startsWith('system:')", "");
         check(Purpose::UserCheck, "user.name == ''", "compilation failed");
         check(Purpose::UserCheck, "claims.sub == ''", "compilation failed");
+        let said = compile(Purpose::Claims, "claims.sub.find('(')").err().unwrap_or_default();
+        assert!(said.starts_with("program instantiation failed: error parsing regexp: "), "{said}");
     }
 }

@@ -149,7 +149,7 @@ pub enum Unfit {
 }
 
 /// The sort of a value as Go's JSON decoder calls it.
-fn go_kind(value: &Value) -> &'static str {
+pub(super) fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -6,6 +6,7 @@ use std::path;
 
 use api::{
     kinds::metrics::duration_text,
+    rules::cel::refused,
     validation::{
         field::{FieldError, Path},
         names,
@@ -160,7 +161,7 @@ fn conditions(expressions: &[String], path: &Path, errors: &mut Vec<FieldError>)
         } else if expressions[..at].contains(text) {
             errors.push(FieldError::duplicate(&path, text));
         } else if let Err(why) = webhook::compile(text) {
-            errors.push(FieldError::invalid(&path, text, &why));
+            errors.push(refused(&path, text, &why));
         }
     }
 }

@@ -76,7 +76,7 @@ impl Special for Connect {
         Box::pin(async move {
             waypoint::apiserver::connect(&call.info.path);
             if matches!(target, Target::Stream(_) | Target::PortForward) {
-                check_streaming(&call).await?;
+                may_create(&call).await?;
             }
             options::admit(&mut call, target).await?;
             match target {
@@ -148,6 +148,7 @@ async fn stream_to(connector: &Connector, call: Call, path: &'static str) -> Res
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let (wanted, streams) = pod::stream_path(path, &pod, &call.query)?;
     let endpoint = kubelet_of(connector, &call.state, &pod).await?;
+    check_upgrade(&call)?;
     if let Some(protocol) = websocket::offered(&call.headers, &websocket::REMOTE_COMMAND) {
         return translated(connector, call, protocol, &endpoint, &wanted, Translation::Command(streams)).await;
     }
@@ -158,6 +159,7 @@ async fn port_forward(connector: &Connector, call: Call) -> Result<Response, Sta
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
     let wanted = pod::port_forward_path(&pod, &call.query)?;
     let endpoint = kubelet_of(connector, &call.state, &pod).await?;
+    check_upgrade(&call)?;
     if let Some(protocol) = websocket::offered(&call.headers, &[websocket::PORT_FORWARD]) {
         return translated(connector, call, protocol, &endpoint, &wanted, Translation::Tunnel).await;
     }
@@ -215,9 +217,8 @@ async fn translated(
     Ok(accepted.map(|()| Body::empty()))
 }
 
-/// The checks that all streaming requests share.
-async fn check_streaming(call: &Call) -> Result<(), StatusError> {
-    may_create(call).await?;
+/// Whether a request that can stream asks for it. A Pod that is not there, or runs nowhere, is told before.
+fn check_upgrade(call: &Call) -> Result<(), StatusError> {
     if upgrade::is_upgrade(&call.headers) {
         return Ok(());
     }

@@ -3,7 +3,10 @@
 //! Upstream counterpart: apiserver/pkg/apis/apiserver/validation.
 
 use api::{
-    rules::cel::identity::{Purpose, compile, selects},
+    rules::cel::{
+        identity::{Purpose, compile, selects},
+        refused,
+    },
     validation::{
         field::{FieldError, Path},
         names::domain_prefixed_path,
@@ -141,7 +144,7 @@ impl Seen {
 
 /// Says where an expression is none. The result is whether it is one.
 fn expression(purpose: Purpose, text: &str, path: &Path, errors: &mut Errors) -> bool {
-    let wrong = compile(purpose, text).err().map(|why| FieldError::invalid(path, text, &why));
+    let wrong = compile(purpose, text).err().map(|why| refused(path, text, &why));
     let right = wrong.is_none();
     errors.extend(wrong);
     right
