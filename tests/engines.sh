@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Engines of today, where the distribution's is older: containerd 2 with runc 1.3 of Debian's unstable suite, only unpacked. Runtimes beside
+# Engines of today, where the distribution's is older: containerd 2 with runc of Debian's unstable suite and of Ubuntu, only unpacked. Runtimes beside
 # runc, Pods with users of their own, mounts that are read-only all the way down, images as volumes, groups that are kept away; an engine that is updated
 # under running Pods, ends or hangs; and other tests over it.
 . "$(dirname "$0")/cluster.sh"
@@ -35,6 +35,31 @@ APT
         "$ENGINE/sid/usr/$program" --version >/dev/null || return 1
     done
     touch "$ENGINE/ready"
+}
+# The newest engine is Ubuntu's, whose keys are not Debian's: each of its packages is the one that was looked at.
+newest() {
+    local folder=$ENGINE/newest sum path file
+    [ ! -e "$folder/ready" ] || return 0
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    while read -r sum path; do
+        file=$folder/${path##*/}
+        curl -sSf --retry 2 -o "$file" "http://archive.ubuntu.com/ubuntu/pool/main/$path" || return 1
+        echo "$sum  $file" | sha256sum --quiet -c || return 1
+        dpkg -x "$file" "$folder" && rm "$file" || return 1
+    done <<'PACKAGES'
+194075dfb15c151981de5a21df851d914d0d42765500beaea14dfe12ae512f3b c/containerd-app/containerd_2.3.4+dfsg1-0ubuntu2_amd64.deb
+628ed851491d5f50091465630a8eaa18f5d73a7150bf6e7a119e1d706ba04d6c r/runc-app/runc_1.5.1-0ubuntu2_amd64.deb
+e4871fc9d5bf5fe0f384c6b90f70e64e9c9bbcb84927aa97c7f70ec6bf05b8c0 g/glibc/libc6_2.44-1ubuntu2_amd64.deb
+c6fab752e5fb9a007f50b784b292b5085e0d61ee91f52712b1208f107c5fcc7e libs/libseccomp/libseccomp2_2.6.1-1ubuntu1_amd64.deb
+PACKAGES
+    local libraries=$folder/usr/lib/x86_64-linux-gnu
+    for program in bin/containerd bin/runc sbin/runc; do
+        "$ENGINE/patchelf/usr/bin/patchelf" --set-interpreter "$libraries/ld-linux-x86-64.so.2" --set-rpath "$libraries" \
+            "$folder/usr/$program" || return 1
+        "$folder/usr/$program" --version >/dev/null || return 1
+    done
+    touch "$folder/ready"
 }
 if [ "$(uname -m)" != x86_64 ] || ! command -v apt-get >/dev/null || ! fetch; then
     echo "SKIPPED: engines of today cannot be had: ${VM_LACKS:-packages of Debian for x86_64}"
@@ -317,6 +342,42 @@ for test in devices resize restarts; do
     step "over this engine: $test"
     PATH=$NEW "./$test.sh" || fail "$test over this engine"
 done
+
+step "the newest engine: a container's own signal to end, and a part of an image"
+if newest; then
+    NEWEST=$ENGINE/newest/usr/bin:$ENGINE/newest/usr/sbin:$PATH
+    mkdir -p "$DATA/images"
+    tar -C "$WORK/archive" -cf "$DATA/images/data.tar" .
+    PATH=$NEWEST "$SKIFF" "${UP[@]}" --feature-gates=ContainerStopSignals=true >/dev/null
+    says "containerd://$(PATH=$NEWEST containerd --version | awk '{print $3}')" engine
+    image part '' ', subPath: data/part'
+    ENDS='trap "echo own; exit 7" USR1; trap "echo usual; exit 3" TERM; while :; do sleep 0.1; done'
+    # The finalizer keeps what the containers ended with.
+    k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: signals, finalizers: [test.local/looked-at]}
+spec:
+  os: {name: linux}
+  restartPolicy: Never
+  containers:
+  - {name: own, image: $IMAGE, lifecycle: {stopSignal: SIGUSR1}, command: [sh, -c, '$ENDS']}
+  - {name: usual, image: $IMAGE, command: [sh, -c, '$ENDS']}
+YAML
+    k wait --for=condition=Ready pod/part pod/signals --timeout=60s >/dev/null
+    says "of the image" k exec part -- cat /v/file
+    signals() { k get pod signals -o 'jsonpath={range .status.containerStatuses[*]}{.name} {.stopSignal} {.state.terminated.exitCode};{end}'; }
+    says "own SIGUSR1 ;usual SIGTERM ;" signals
+    k delete pod signals --wait=false >/dev/null
+    until_true 30 says "own SIGUSR1 7;usual SIGTERM 3;" signals
+    k patch pod signals -p '{"metadata":{"finalizers":null}}' >/dev/null
+    PATH=$NEWEST "$SKIFF" down --data-dir "$DATA" >/dev/null
+    left=$(traces)
+    [ -z "$left" ] || fail "skiff down left: $left"
+    PATH=$NEWEST ./restarts.sh || fail "restarts over this engine"
+else
+    echo "SKIPPED: the newest engine cannot be had"
+fi
 
 step "crun, where cgroups are those of version 2: in a virtual machine"
 if ! vm_fetch; then
