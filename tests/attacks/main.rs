@@ -18,4 +18,5 @@ mod identity;
 mod issuers;
 mod passing;
 mod pod_security;
+mod proxies;
 mod requests;

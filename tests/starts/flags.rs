@@ -13,7 +13,13 @@ fn server(flag: &str, value: &str, why: &str) {
 
 #[test]
 fn files() {
-    for flag in ["--token-auth-file", "--etcd-cafile", "--admission-control-config-file", "--scheduler-config"] {
+    for flag in [
+        "--token-auth-file",
+        "--etcd-cafile",
+        "--admission-control-config-file",
+        "--scheduler-config",
+        "--requestheader-client-ca-file",
+    ] {
         server(flag, "/no/such/file", "No such file");
         server(flag, "/", "is a folder");
     }
@@ -73,4 +79,10 @@ fn flags_that_do_not_go_together() {
     check(&["--etcd-servers=https://h:2379"], &["https://h:2379", "--etcd-cafile"]);
     check(&["--etcd-servers=http://h:2379", "--etcd-cafile", &ca], &["http://h:2379", "without TLS"]);
     check(&["--etcd-cafile", &ca], &["--etcd-servers"]);
+    check(&["--proxy-client-cert-file", &ca], &["--proxy-client-key-file"]);
+    check(&["--requestheader-username-headers=X-Remote-User,"], &["empty value in", "requestheader-username-headers"]);
+    check(&["--requestheader-group-headers=X Team"], &["--requestheader-group-headers", "X Team"]);
+    check(&["--service-account-issuer=a", "--service-account-issuer=a"], &["is already specified"]);
+    check(&["--service-account-key-file", "/dev/null"], &["--service-account-key-file /dev/null"]);
+    check(&["--service-account-signing-key-file", &ca], &["--service-account-signing-key-file", "ca.crt"]);
 }

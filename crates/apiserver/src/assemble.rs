@@ -40,6 +40,7 @@ use crate::{
             token_file::TokenFile,
             token_webhook::{self, TokenWebhook},
         },
+        credentials::Identities,
         impersonation::Impersonation,
         metrics,
         modes::{self, Modes},
@@ -120,8 +121,15 @@ pub struct Options {
 
 /// Tokens of service accounts: who issues them, and for how long.
 pub struct ServiceAccounts {
-    pub issuer: String,
+    /// The first one is the issuer of new tokens; those of the others are believed too. There is one at least.
+    pub issuers: Vec<String>,
+    /// The audiences that this server answers to; its issuers where there are none.
+    pub audiences: Vec<String>,
     pub signed_by: SignedBy,
+    /// Further keys under which tokens are believed, beside a key of this server's own.
+    pub keys: Vec<pki::VerifyingKey>,
+    /// Where others find the keys; at this server when not given.
+    pub keys_url: Option<String>,
     /// Whether a Pod's tokens live longer than it is told.
     pub extend: bool,
     /// The longest life of a token that is asked for.
@@ -136,7 +144,15 @@ pub enum SignedBy {
 
 impl ServiceAccounts {
     pub fn new(issuer: &str, key: pki::SigningKey) -> Self {
-        ServiceAccounts { issuer: issuer.to_owned(), signed_by: SignedBy::Key(key), extend: true, longest: None }
+        ServiceAccounts {
+            issuers: vec![issuer.to_owned()],
+            audiences: Vec::new(),
+            signed_by: SignedBy::Key(key),
+            keys: Vec::new(),
+            keys_url: None,
+            extend: true,
+            longest: None,
+        }
     }
 }
 
@@ -217,31 +233,42 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let accounts = Accounts::new(options.service_accounts).await.map_err(AssembleError::Setting)?;
     let mut authenticator = authentication(&accounts, loopback, &options.token_file)?;
     let told = Told { metrics: Arc::default(), server: metrics::hash(&options.identity) };
-    let own = vec![accounts.issuer.clone()];
-    let structured = Structured::new(&options.authentication.configuration, own.clone(), told);
+    let own = accounts.issuers.clone();
+    let structured = Structured::new(&options.authentication.configuration, own, told);
     let structured = Arc::new(structured.map_err(AssembleError::Setting)?);
     authenticator.tokens.push(structured.clone());
     authenticator.structured = Some(structured.clone());
     if let Some(settings) = &options.token_webhook {
-        let asked = TokenWebhook::new(settings, own).map_err(AssembleError::Setting)?;
+        let asked = TokenWebhook::new(settings, accounts.audiences.clone()).map_err(AssembleError::Setting)?;
         authenticator.tokens.push(Arc::new(asked));
     }
     let uids = options.features.enabled(Feature::AllowParsingUserUIDFromCertAuth);
     authenticator.certificates = options.client_certificates.map(|trusted| Certificates::new(trusted, uids));
-    let names = &options.cluster.front_proxy_names;
-    authenticator.front_proxy = options.front_proxy.map(|c| FrontProxy::new(c, names.clone()));
+    let Cluster { front_proxy_names, front_proxy_headers, .. } = &options.cluster;
+    authenticator.front_proxy = options.front_proxy.map(|authorities| FrontProxy {
+        authorities,
+        allowed_names: front_proxy_names.clone(),
+        headers: front_proxy_headers.clone(),
+    });
+    let identities = Identities::of(front_proxy_headers);
     authenticator.anonymous.enabled = options.anonymous;
     let authenticator = Arc::new(authenticator);
     let identified = authenticator.clone();
     let address = SocketAddr::new(options.cluster.advertise_address, options.cluster.secure_port);
-    let documents = IssuerDocuments::new(&accounts.issuer, address, accounts.keys.clone());
+    let documents =
+        IssuerDocuments::new(&accounts.issuers[0], address, accounts.keys_url.clone(), accounts.keys.clone());
+    let documents = documents.inspect_err(|why| {
+        tracing::warn!(
+            "the issuer of service account tokens is not told of at /.well-known/openid-configuration: {why}"
+        );
+    });
     let counted = accounts.metrics.clone();
     let followed = accounts.external();
     let issuer = Issuer {
         signing: accounts.signing,
-        name: accounts.issuer.clone(),
+        name: accounts.issuers[0].clone(),
         expiry: accounts.expiry,
-        audiences: vec![accounts.issuer],
+        audiences: accounts.audiences,
         same_uid: options.features.enabled(Feature::TokenRequestServiceAccountUIDValidation),
     };
     let parts = special::Parts {
@@ -291,7 +318,8 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     router.checks.extend(start.checks(shares));
     router.checks.extend(options.checks);
     router.specials = special::all(parts);
-    router.issuer = Some(documents);
+    router.issuer = documents.ok();
+    router.identities = identities;
     router.documents = Documents::new(options.features);
     router.background = background;
     router.build = options.build;
@@ -323,7 +351,10 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
 
 /// The settings of the tokens of service accounts.
 struct Accounts {
-    issuer: String,
+    /// The first one is that of new tokens.
+    issuers: Vec<String>,
+    audiences: Vec<String>,
+    keys_url: Option<String>,
     signing: Signing,
     keys: Arc<Keys>,
     expiry: Expiry,
@@ -334,14 +365,22 @@ impl Accounts {
     async fn new(settings: ServiceAccounts) -> Result<Self, String> {
         let metrics = Arc::<meter::Metrics>::default();
         let (signing, keys, signer) = match settings.signed_by {
-            SignedBy::Key(key) => (Signing::Own(Box::new(Signer::new(&key)?)), Keys::own(vec![key.public]), None),
+            SignedBy::Key(key) => {
+                let signer = Signer::new(&key)?;
+                (Signing::Own(Box::new(signer)), Keys::own([vec![key.public], settings.keys].concat()), None)
+            }
             SignedBy::External(service) => {
                 let (external, longest) = External::start(service, metrics.clone()).await?;
                 (Signing::External(external.clone()), Keys::External(external), Some(longest))
             }
         };
         let expiry = Expiry::new(settings.extend, settings.longest, signer)?;
-        Ok(Accounts { issuer: settings.issuer, signing, keys: Arc::new(keys), expiry, metrics })
+        let (issuers, keys_url) = (settings.issuers, settings.keys_url);
+        if issuers.is_empty() {
+            return Err("tokens of service accounts need an issuer".to_owned());
+        }
+        let audiences = if settings.audiences.is_empty() { issuers.clone() } else { settings.audiences };
+        Ok(Accounts { issuers, audiences, keys_url, signing, keys: Arc::new(keys), expiry, metrics })
     }
 
     /// The program whose keys have to be followed.
@@ -358,7 +397,7 @@ fn authentication(
     objects: Arc<Loopback>,
     token_file: &Option<(String, String)>,
 ) -> Result<Authentication, AssembleError> {
-    let (issuers, keys) = (vec![accounts.issuer.clone()], accounts.keys.clone());
+    let (issuers, keys) = (accounts.issuers.clone(), accounts.keys.clone());
     let issued = ServiceAccountTokens::new(issuers, keys, objects.clone(), accounts.metrics.clone());
     let mut tokens: Vec<Arc<dyn Tokens>> = Vec::new();
     if let Some((name, text)) = token_file {
@@ -366,7 +405,7 @@ fn authentication(
     }
     tokens.push(Arc::new(issued));
     tokens.push(Arc::new(BootstrapTokens(objects)));
-    let mut authentication = Authentication::new(vec![accounts.issuer.clone()]);
+    let mut authentication = Authentication::new(accounts.audiences.clone());
     authentication.tokens = tokens;
     Ok(authentication)
 }

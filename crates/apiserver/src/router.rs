@@ -11,11 +11,13 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, StatusCode, header};
 
 use crate::{
+    auth::credentials::Identities,
     call::Call,
     http::{
         access::Authenticator,
         body::Response,
         encoding::{Encoding, cbor, pretty},
+        ending::Ending,
         large::Gate,
         request::Refusal,
         respond,
@@ -60,7 +62,10 @@ pub struct Router {
     pub build: Build,
     pub debugging: Debugging,
     pub zpages: Zpages,
+    /// The headers that name users, of which handlers see none.
+    pub identities: Identities,
     pub(crate) large: Arc<Gate>,
+    pub(crate) ending: Ending,
     /// Ends with the server.
     pub background: tokio::task::JoinSet<()>,
 }
@@ -81,7 +86,9 @@ impl Router {
             build: Build::default(),
             debugging: Debugging::default(),
             zpages: Zpages::default(),
+            identities: Identities::default(),
             large: Arc::default(),
+            ending: Ending::default(),
             background: tokio::task::JoinSet::new(),
         }
     }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use api::Value;
+use clock::Duration;
 use futures::future::BoxFuture;
 use http::Request;
 
@@ -15,7 +16,7 @@ use crate::{
     auth::User,
     http::{
         body::{Body, BoxError, Response},
-        chain, listen,
+        chain, ending, listen,
     },
     router::{Rewrite, Router},
     storage::object_store::ObjectStore,
@@ -58,6 +59,23 @@ impl Server {
         if let Some(auditor) = &self.router.state.auditor {
             auditor.flush().await;
         }
+    }
+
+    /// Ends the answering: the listener's requests are finished, its watches ended, and what is open even then is broken off. With
+    /// `retry_after` clients are told meanwhile to come again, instead of finding nobody. When this returns, everything that was
+    /// audited has gone where it goes, or cannot within `flush`, which is said by `false`.
+    pub async fn end(&self, listening: listen::Listening, retry_after: bool, flush: Duration) -> bool {
+        let (state, ending) = (&self.router.state, &self.router.ending);
+        let grace = state.limits.watch_grace;
+        let watches = || ending::end_watches(&state.objects.watches, grace);
+        if retry_after && grace.is_zero() {
+            ending.refuse(state.limits.request_timeout).await;
+        } else if retry_after {
+            futures::join!(ending.refuse(state.limits.request_timeout), watches());
+        }
+        futures::join!(watches(), listening.stop());
+        let Some(auditor) = &state.auditor else { return true };
+        clock::timeout(flush, auditor.end()).await.is_ok()
     }
 
     /// Serves on `address` until the handle is dropped. Port 0 takes a free one; the handle tells which.

@@ -30,6 +30,10 @@ pub struct Limits {
     pub body_bytes: usize,
     /// The seats that requests share by priority and fairness; `None` where nothing is shared out.
     pub seats: Option<u32>,
+    /// How many requests one HTTP/2 connection has open at once.
+    pub streams: u32,
+    /// The time in which watches end when the server does; without any they all end at once.
+    pub watch_grace: Duration,
 }
 
 impl Default for Limits {
@@ -39,6 +43,8 @@ impl Default for Limits {
             watch_timeout: Duration::from_secs(1800),
             body_bytes: 3 * 1024 * 1024,
             seats: Some(600),
+            streams: listener::STREAMS,
+            watch_grace: Duration::ZERO,
         }
     }
 }

@@ -26,6 +26,11 @@ const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// How long nothing is accepted when even the spare descriptor is gone.
 const BREATH: Duration = Duration::from_millis(100);
 
+/// How many requests an HTTP/2 connection usually has open at once.
+pub const STREAMS: u32 = 1000;
+/// How long open requests usually have to end once the listener stops.
+pub const DRAIN: Duration = Duration::from_secs(10);
+
 /// How many connections a listener has at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -71,6 +76,8 @@ pub struct Listener {
     local: Arc<Places>,
     /// A descriptor to let go of when there is no other.
     spare: Option<File>,
+    pub(crate) streams: u32,
+    pub(crate) drain: Duration,
 }
 
 /// A connection with its place.
@@ -90,7 +97,23 @@ impl Listener {
             remote: Places::new(bounds.remote, bounds.each),
             local: Places::new(bounds.each, bounds.each),
             spare: spare(),
+            streams: STREAMS,
+            drain: DRAIN,
         }
+    }
+
+    /// How many requests one HTTP/2 connection has open at once.
+    #[must_use]
+    pub fn streams(mut self, streams: u32) -> Self {
+        self.streams = streams;
+        self
+    }
+
+    /// How long open requests may take to end once the listener stops.
+    #[must_use]
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.drain = drain;
+        self
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {

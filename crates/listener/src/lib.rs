@@ -16,7 +16,7 @@ mod pace;
 mod places;
 mod serve;
 
-pub use accept::{Accepted, Bounds, Figures, Listener, attend};
+pub use accept::{Accepted, Bounds, DRAIN, Figures, Listener, STREAMS, attend};
 pub use barrier::Record;
 pub use pace::{Answering, Connection};
 pub use places::{Full, Place, Places};

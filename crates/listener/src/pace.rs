@@ -174,7 +174,7 @@ impl Answering {
         self.0.is_last.store(true, Ordering::Relaxed);
     }
 
-    /// The answer is there.
+    /// The answer's head has gone.
     pub(crate) fn begins(&self) {
         self.0.part();
     }

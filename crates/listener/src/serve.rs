@@ -37,8 +37,6 @@ use crate::{
 
 /// A connection that has not finished its TLS handshake by then is dropped.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long open requests may take to end once the listener stops.
-const DRAIN: Duration = Duration::from_secs(10);
 /// How long a connection that is asked to end may take for it when nothing is open.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// An HTTP/1 request's head takes no longer, as upstream has it.
@@ -52,7 +50,6 @@ const HEAD_BYTES: u32 = 64 * 1024;
 const HEADERS: usize = 1000;
 /// The bytes that one HTTP/1 connection buffers in each direction. A request's head has to fit, or gets 431.
 const BUFFER: usize = 64 * 1024;
-const STREAMS_PER_CONNECTION: u32 = 1000;
 /// The bytes of one HTTP/2 answer that wait beside the piece in hand.
 const STREAM_BUFFER: usize = 256 * 1024;
 /// Streams that a client opened and reset at once, and that no handler has seen: more end the connection.
@@ -69,8 +66,8 @@ pub struct Peer {
 }
 
 impl Listener {
-    /// Answers requests until `stop`, then waits, up to a bound, until those that are open are done. For each connection
-    /// `service` makes what answers its requests.
+    /// Answers requests until `stop`, then waits, up to a bound, until those that are open are done, and breaks the others off.
+    /// For each connection `service` makes what answers its requests.
     pub async fn serve<M, H, F, B>(mut self, tls: TlsAcceptor, stop: CancellationToken, service: M)
     where
         M: Fn(Peer) -> H,
@@ -79,19 +76,20 @@ impl Listener {
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
         M: Clone + Send + 'static,
     {
-        let mut connections = JoinSet::new();
+        let (mut connections, drain, streams) = (JoinSet::new(), self.drain, self.streams);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = self.accept() => {
-                    let talk = Talk { figures: self.figures(), stop: stop.clone() };
+                    let talk = Talk { figures: self.figures(), stop: stop.clone(), streams };
                     connections.spawn(talk.over_tls(accepted, tls.clone(), service.clone()));
                 }
             }
         }
         drop(self);
-        let _ = clock::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+        let _ = clock::timeout(drain, async { while connections.join_next().await.is_some() {} }).await;
+        connections.shutdown().await;
     }
 }
 
@@ -99,6 +97,8 @@ impl Listener {
 struct Talk {
     figures: Arc<Figures>,
     stop: CancellationToken,
+    /// Of one HTTP/2 connection.
+    streams: u32,
 }
 
 /// How a connection ended.
@@ -165,7 +165,6 @@ impl Talk {
                 let (answer, keeper) = (handle(request), keeper.clone());
                 async move {
                     let answer = answer.await;
-                    answering.begins();
                     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                         // From here on the connection is all there is of the answer.
                         *keeper.lock() = Some(answering.clone());
@@ -177,7 +176,7 @@ impl Talk {
         let turns = Turns::default();
         // Upgraded connections are HTTP/1.1, and a handler that writes to one expects its bytes to leave at once.
         if http2 {
-            let builder = over_http2();
+            let builder = over_http2(self.streams);
             let stream = TokioIo::new(Coalesced::new(stream, turns.clone()));
             self.guide(builder.serve_connection(stream, service), &turns, &pace).await
         } else {
@@ -228,12 +227,12 @@ fn over_http1() -> auto::Builder<TokioExecutor> {
 
 /// Against floods of frames that cost the sender nothing, such as pings, settings, empty data and continuations, the
 /// implementation has bounds of its own; what can be set is set here.
-fn over_http2() -> auto::Builder<TokioExecutor> {
+fn over_http2(streams: u32) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new()).http2_only();
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_PER_CONNECTION)
+        .max_concurrent_streams(streams)
         .max_pending_accept_reset_streams(RESETS)
         .max_header_list_size(HEAD_BYTES)
         .initial_stream_window_size(256 * 1024)
@@ -258,6 +257,8 @@ where
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, B::Error>>> {
+        // Nobody asks for a body before the head has gone.
+        self.answering.begins();
         let next = ready!(Pin::new(&mut self.body).poll_frame(cx));
         Poll::Ready(next.map(|frame| frame.map(|frame| frame.map_data(|bytes| self.answering.piece(bytes)))))
     }
@@ -386,7 +387,7 @@ mod tests {
             }
         };
         let talk = tokio::spawn(async move {
-            let talk = Talk { figures: Arc::default(), stop: CancellationToken::new() };
+            let talk = Talk { figures: Arc::default(), stop: CancellationToken::new(), streams: 2 };
             talk.converse(Kept::new(near, place), http2, handle).await
         });
         (Server { connections, requests, talk }, far)
@@ -448,6 +449,33 @@ mod tests {
         assert_eq!(server.talk.await.expect("no panic"), Ended::ByItself(None));
         assert!(connection.await.expect("no panic").is_ok());
         assert!(sender.send_request(request("https://a/")).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_has_no_more_requests_open_than_it_may() {
+        let (server, client) = server(true);
+        // An answer is open until its client reads it.
+        let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(1000)
+            .handshake(TokioIo::new(client))
+            .await
+            .expect("HTTP/2");
+        tokio::spawn(connection);
+        // Nobody knows the bound before the server has told it, with its first answer at the latest.
+        let request = || Request::get("https://a/").body(Empty::<Bytes>::new()).expect("a request");
+        let whole = |answer: Response<Incoming>| http_body_util::BodyExt::collect(answer.into_body());
+        whole(sender.send_request(request()).await.expect("an answer")).await.expect("it is sent to its end");
+        let open = [
+            sender.send_request(request()).await.expect("an answer"),
+            sender.send_request(request()).await.expect("an answer"),
+        ];
+        let mut third = Box::pin(sender.send_request(request()));
+        assert!(clock::timeout(Duration::from_secs(1), &mut third).await.is_err(), "two are open");
+        assert_eq!(server.requests.taken(), 2);
+        for answer in open {
+            whole(answer).await.expect("it is sent to its end");
+        }
+        whole(third.await.expect("an answer")).await.expect("it is sent to its end");
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,12 +4,15 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use p521::pkcs8::{DecodePrivateKey as _, EncodePublicKey as _};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
-use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, pem::PemObject};
+use rustls_pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer, SubjectPublicKeyInfoDer,
+    pem::PemObject,
+};
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
-use crate::{PkiError, Result};
+use crate::{PkiError, Result, der};
 
 /// A private key, ECDSA or RSA, in PKCS #8.
 pub struct SigningKey {
@@ -43,12 +46,13 @@ pub(crate) struct Curve {
     /// The length of a number.
     pub bytes: usize,
     pub algorithm: &'static str,
+    pub oid: &'static [u32],
 }
 
 pub(crate) const CURVES: [Curve; 3] = [
-    Curve { name: "P-256", bytes: 32, algorithm: "ES256" },
-    Curve { name: "P-384", bytes: 48, algorithm: "ES384" },
-    Curve { name: "P-521", bytes: 66, algorithm: "ES512" },
+    Curve { name: "P-256", bytes: 32, algorithm: "ES256", oid: &[1, 2, 840, 10_045, 3, 1, 7] },
+    Curve { name: "P-384", bytes: 48, algorithm: "ES384", oid: &[1, 3, 132, 0, 34] },
+    Curve { name: "P-521", bytes: 66, algorithm: "ES512", oid: &[1, 3, 132, 0, 35] },
 ];
 
 impl SigningKey {
@@ -69,6 +73,15 @@ impl SigningKey {
         key.ok_or_else(|| PkiError::broken("the service account signing key", why))
     }
 
+    /// As [`SigningKey::load`], also of a key in the older forms of RSA (PKCS #1, as kubeadm writes it) and ECDSA (SEC 1).
+    pub fn load_any(pem: &str) -> Result<Self> {
+        let broken = |why: &str| PkiError::broken("the service account signing key", why);
+        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
+            .map_err(|_| broken("it holds no private key in PEM without a password"))?;
+        let der = pkcs8(&key).ok_or_else(|| broken("its curve is none of P-256, P-384 and P-521"))?;
+        Self::of(&der).map_err(|_| broken("it is neither an RSA nor an ECDSA key that can sign"))
+    }
+
     /// The text is the key's alone, so that every signer reads this very key.
     fn of(der: &PrivatePkcs8KeyDer<'_>) -> Result<Self> {
         let broken = |e: &dyn std::fmt::Display| PkiError::broken("a service account key", e);
@@ -86,7 +99,50 @@ impl SigningKey {
     }
 }
 
+/// A private key in PKCS #8; `None` of a curve that is none of ours.
+fn pkcs8(key: &PrivateKeyDer<'_>) -> Option<PrivatePkcs8KeyDer<'static>> {
+    let (algorithm, inner) = match key {
+        PrivateKeyDer::Pkcs8(der) => return Some(der.clone_key()),
+        PrivateKeyDer::Pkcs1(der) => {
+            let rsa = der::oid(&[1, 2, 840, 113_549, 1, 1, 1]);
+            (der::sequence(&[rsa.as_slice(), der::NULL]), der.secret_pkcs1_der())
+        }
+        PrivateKeyDer::Sec1(der) => {
+            let inner = der.secret_sec1_der();
+            // The key says its curve, behind the secret number.
+            let says = |curve: &&Curve| {
+                let parameters = der::explicit(0, &der::oid(curve.oid));
+                inner.windows(parameters.len()).any(|part| part == parameters)
+            };
+            let curve = der::oid(CURVES.iter().find(says)?.oid);
+            (der::sequence(&[der::oid(&[1, 2, 840, 10_045, 2, 1]), curve]), inner)
+        }
+        _ => return None,
+    };
+    let inner = der::octet_string(inner);
+    Some(PrivatePkcs8KeyDer::from(der::sequence(&[der::integer(&[0]), algorithm, inner])))
+}
+
+/// The sorts of blocks in files of keys; the parameters of a curve stand beside its key.
+const BLOCKS: [&str; 6] =
+    ["PUBLIC KEY", "CERTIFICATE", "PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "EC PARAMETERS"];
+
 impl VerifyingKey {
+    /// As [`VerifyingKey::load_all`], where the text holds nothing that is passed over.
+    pub fn load_whole(text: &str) -> Result<Vec<Self>> {
+        let label = |rest: &str| rest.split("-----").next().unwrap_or_default().to_owned();
+        let labels = text.split("-----BEGIN ").skip(1).map(label);
+        for label in labels {
+            if !BLOCKS.contains(&label.as_str()) {
+                return Err(PkiError::broken(
+                    "a service account key file",
+                    format!("it has a block of another sort: {label}"),
+                ));
+            }
+        }
+        Self::load_all(text)
+    }
+
     /// All keys of a PEM text: public keys, private ones (their public half) and certificates.
     pub fn load_all(text: &str) -> Result<Vec<Self>> {
         let mut keys = Vec::new();
@@ -101,6 +157,12 @@ impl VerifyingKey {
         }
         for der in PrivatePkcs8KeyDer::pem_slice_iter(text.as_bytes()) {
             keys.push(SigningKey::of(&der.map_err(|e| broken(&e))?)?.public);
+        }
+        let rsa = PrivatePkcs1KeyDer::pem_slice_iter(text.as_bytes()).map(|der| der.map(PrivateKeyDer::from));
+        let curves = PrivateSec1KeyDer::pem_slice_iter(text.as_bytes()).map(|der| der.map(PrivateKeyDer::from));
+        for older in rsa.chain(curves) {
+            let der = pkcs8(&older.map_err(|e| broken(&e))?).ok_or_else(|| broken(&"its curve is not known"))?;
+            keys.push(SigningKey::of(&der)?.public);
         }
         if keys.is_empty() {
             return Err(broken(&"it holds no key"));
@@ -173,5 +235,39 @@ mod tests {
         let both = SigningKey::load(&format!("{}{}", key.private, other.private)).unwrap();
         assert_eq!((both.private, both.public), (key.private, key.public));
         assert!(VerifyingKey::load_all("nothing").is_err());
+    }
+
+    #[test]
+    fn older_forms_of_keys_are_read_and_nothing_is_passed_over() {
+        let openssl = |arguments: &[&str]| {
+            let made = std::process::Command::new("openssl").args(arguments).output().ok()?;
+            String::from_utf8(made.stdout).ok().filter(|text| text.contains("-----BEGIN "))
+        };
+        let kinds: [(&str, &[&str]); 4] = [
+            ("RS256", &["genrsa", "-traditional", "2048"]),
+            ("ES256", &["ecparam", "-genkey", "-name", "prime256v1"]),
+            ("ES384", &["ecparam", "-genkey", "-name", "secp384r1"]),
+            ("ES512", &["ecparam", "-genkey", "-name", "secp521r1"]),
+        ];
+        for (algorithm, arguments) in kinds {
+            let Some(text) = openssl(arguments) else {
+                eprintln!("SKIPPED: no openssl here");
+                return;
+            };
+            assert!(!text.contains("BEGIN PRIVATE KEY"), "{text}");
+            let key = SigningKey::load_any(&text).unwrap();
+            assert_eq!(key.public.algorithm, algorithm);
+            let signature = key.for_jwt().unwrap().sign(b"hello").unwrap();
+            assert!(VerifyingKey::load_whole(&text).unwrap()[0].verifies(b"hello", &signature), "{algorithm}");
+            assert!(SigningKey::load(&text).is_err(), "the cluster's own folder has one form");
+        }
+        let key = SigningKey::create().unwrap();
+        assert_eq!(SigningKey::load_any(&key.private).unwrap().public, key.public);
+        assert!(SigningKey::load_any(&key.public.pem).is_err());
+        let certificate = crate::Authority::create("x").unwrap().certificate().to_owned();
+        assert_eq!(VerifyingKey::load_whole(&format!("{}{certificate}", key.public.pem)).unwrap().len(), 2);
+        let odd = "-----BEGIN RSA PUBLIC KEY-----\nAAAA\n-----END RSA PUBLIC KEY-----\n";
+        let error = VerifyingKey::load_whole(&format!("{}{odd}", key.public.pem)).unwrap_err().to_string();
+        assert!(error.contains("another sort: RSA PUBLIC KEY"), "{error}");
     }
 }

@@ -19,6 +19,7 @@ pub async fn start(store: Arc<dyn Store>) -> Server {
         client_authority: String::new(),
         front_proxy_authority: None,
         front_proxy_names: Vec::new(),
+        front_proxy_headers: Default::default(),
         now: clock::now_seconds().to_string(),
     };
     let options = Options {

@@ -56,6 +56,7 @@ pub struct Auditor {
     policy: Policy,
     sinks: Vec<Sink>,
     metrics: Arc<Metrics>,
+    open: trail::Open,
 }
 
 impl Auditor {
@@ -66,7 +67,7 @@ impl Auditor {
         let webhook = settings.webhook.map(|(webhook, mode, most)| (Output::Webhook(webhook), mode, most));
         let outputs = log.into_iter().chain(webhook);
         let sinks = outputs.map(|(output, mode, most)| Sink::new(output, mode, most, &metrics, background)).collect();
-        Arc::new(Auditor { policy: settings.policy, sinks, metrics })
+        Arc::new(Auditor { policy: settings.policy, sinks, metrics, open: trail::Open::default() })
     }
 
     /// Begins the trail of a request whose sender is known.
@@ -127,6 +128,14 @@ impl Auditor {
             kept &= sink.take(event.clone(), until, &self.metrics).await;
         }
         last.take(event, until, &self.metrics).await && kept
+    }
+
+    /// Completes the requests that are open still, since the server ends, and waits until all events have gone where they go.
+    pub async fn end(&self) {
+        for trail in self.open.all() {
+            trail.complete().await;
+        }
+        self.flush().await;
     }
 
     /// Waits until what was taken has gone where it goes.

@@ -3,8 +3,9 @@
 
 use std::{
     borrow::Cow,
+    collections::HashMap,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -46,6 +47,31 @@ struct Record {
     /// The request is refused before it is known who sent it.
     refused: bool,
     done: AtomicBool,
+    /// The number among the open ones, of a request that came over a connection.
+    open: Option<u64>,
+}
+
+/// The requests over connections that are not complete.
+#[derive(Default)]
+pub(super) struct Open(Mutex<Numbered>);
+
+#[derive(Default)]
+struct Numbered {
+    last: u64,
+    records: HashMap<u64, Weak<Record>>,
+}
+
+impl Open {
+    fn number(&self) -> u64 {
+        let mut open = self.0.lock();
+        open.last += 1;
+        open.last
+    }
+
+    pub(super) fn all(&self) -> Vec<Trail> {
+        let records: Vec<Arc<Record>> = self.0.lock().records.values().filter_map(Weak::upgrade).collect();
+        records.into_iter().map(|record| Trail(Some(record))).collect()
+    }
 }
 
 /// The object that the path of a request names.
@@ -69,7 +95,8 @@ impl Trail {
         info: &Arc<Info>,
         connection: Option<Connection>,
     ) -> Self {
-        Trail(Some(Arc::new(Record {
+        let open = (connection.is_some() && facts.user.is_some()).then(|| auditor.open.number());
+        let record = Arc::new(Record {
             auditor: auditor.clone(),
             decision,
             id: facts.id.to_owned(),
@@ -80,7 +107,12 @@ impl Trail {
             course: Mutex::default(),
             refused: facts.user.is_none(),
             done: AtomicBool::new(facts.user.is_none()),
-        })))
+            open,
+        });
+        if let Some(open) = open {
+            auditor.open.0.lock().records.insert(open, Arc::downgrade(&record));
+        }
+        Trail(Some(record))
     }
 
     /// Whether events say at least as much as this level.
@@ -330,6 +362,9 @@ impl Record {
 /// The last one that had something to do with the request has let go of it: no task waits for the event any more.
 impl Drop for Record {
     fn drop(&mut self) {
+        if let Some(open) = self.open {
+            self.auditor.open.0.lock().records.remove(&open);
+        }
         if self.done.swap(true, Ordering::Relaxed) {
             return;
         }

@@ -3,18 +3,43 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use super::authn::front_proxy::Headers;
+
 /// The WebSocket subprotocol with which browsers send a bearer token, before the token.
 pub const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Headers with these prefixes name a user: as the front proxy says, or as the caller wants to act.
+/// Headers with these prefixes name a user: as a front proxy usually says, or as the caller wants to act.
 const IDENTITIES: [&str; 2] = ["x-remote-", "impersonate-"];
 
+/// The further headers in which front proxies name users here. Other API servers are told to believe them from this server.
+#[derive(Debug, Clone, Default)]
+pub struct Identities {
+    /// In lower case, as the prefixes are.
+    names: Vec<String>,
+    prefixes: Vec<String>,
+}
+
+impl Identities {
+    pub fn of(headers: &Headers) -> Self {
+        let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
+        let names = [&headers.user, &headers.uid, &headers.groups].into_iter().flat_map(|names| lower(names));
+        Identities { names: names.collect(), prefixes: lower(&headers.extra_prefixes) }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let begins = |prefix: &str| name.starts_with(prefix);
+        IDENTITIES.into_iter().any(begins)
+            || self.names.iter().any(|known| known == name)
+            || self.prefixes.iter().any(|prefix| begins(prefix))
+    }
+}
+
 /// Takes all credentials out of a request's headers.
-pub fn strip(headers: &mut HeaderMap) {
+pub fn strip(headers: &mut HeaderMap, identities: &Identities) {
     for name in [header::AUTHORIZATION, header::PROXY_AUTHORIZATION] {
         headers.remove(name);
     }
-    let named = |name: &&HeaderName| IDENTITIES.iter().any(|prefix| name.as_str().starts_with(prefix));
+    let named = |name: &&HeaderName| identities.has(name.as_str());
     for name in headers.keys().filter(named).cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
@@ -50,11 +75,18 @@ mod tests {
     use super::*;
 
     fn check(given: &[(&'static str, &str)], expected: &[(&str, &str)]) {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let more = Headers {
+            user: list(&["X-My-User"]),
+            uid: list(&["X-My-Id"]),
+            groups: list(&["X-Remote-Group", "X-Team"]),
+            extra_prefixes: list(&["X-More-"]),
+        };
         let mut headers = HeaderMap::new();
         for (name, value) in given {
             headers.append(*name, value.parse().unwrap());
         }
-        strip(&mut headers);
+        strip(&mut headers, &Identities::of(&more));
         let left: Vec<(&str, &str)> = headers.iter().map(|(k, v)| (k.as_str(), v.to_str().unwrap())).collect();
         assert_eq!(left, expected, "{given:?}");
     }
@@ -63,6 +95,8 @@ mod tests {
     fn no_credential_travels_on() {
         check(&[("authorization", "Bearer a"), ("authorization", "Bearer b"), ("accept", "x")], &[("accept", "x")]);
         check(&[("x-remote-user", "root"), ("x-remote-extra-a", "b"), ("impersonate-user", "root")], &[]);
+        check(&[("x-my-user", "root"), ("x-my-id", "0"), ("x-team", "system:masters"), ("x-more-a", "b")], &[]);
+        check(&[("x-my-users", "1"), ("x-mor", "2")], &[("x-my-users", "1"), ("x-mor", "2")]);
         let protocol = "sec-websocket-protocol";
         check(&[(protocol, "base64url.bearer.authorization.k8s.io.c2VjcmV0")], &[]);
         check(

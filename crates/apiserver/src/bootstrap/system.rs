@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use json::{Map, Value, json};
 
 use super::object::{AUTOMANAGED, BootstrapObject};
+use crate::auth::authn::front_proxy::Headers;
 
 /// The facts about this cluster that the objects tell.
 #[derive(Debug, Clone)]
@@ -25,8 +26,10 @@ pub struct Cluster {
     /// PEM of the authorities of clients and of the front proxy.
     pub client_authority: String,
     pub front_proxy_authority: Option<String>,
-    /// Common names that may speak for others.
+    /// Common names that may speak for others; any where there are none.
     pub front_proxy_names: Vec<String>,
+    /// The headers in which they do.
+    pub front_proxy_headers: Headers,
     /// The wall clock, RFC 3339 in whole seconds.
     pub now: String,
 }
@@ -176,13 +179,13 @@ pub fn authentication(cluster: &Cluster) -> BootstrapObject {
     let mut data = Map::from_iter([("client-ca-file".to_owned(), json!(cluster.client_authority))]);
     if let Some(authority) = &cluster.front_proxy_authority {
         let list = |names: &[String]| json!(json!(names).to_string());
-        let one = |name: &str| list(&[name.to_owned()]);
+        let Headers { user, uid, groups, extra_prefixes } = &cluster.front_proxy_headers;
         data.insert("requestheader-client-ca-file", json!(authority));
         data.insert("requestheader-allowed-names", list(&cluster.front_proxy_names));
-        data.insert("requestheader-username-headers", one("X-Remote-User"));
-        data.insert("requestheader-uid-headers", one("X-Remote-Uid"));
-        data.insert("requestheader-group-headers", one("X-Remote-Group"));
-        data.insert("requestheader-extra-headers-prefix", one("X-Remote-Extra-"));
+        data.insert("requestheader-username-headers", list(user));
+        data.insert("requestheader-uid-headers", list(uid));
+        data.insert("requestheader-group-headers", list(groups));
+        data.insert("requestheader-extra-headers-prefix", list(extra_prefixes));
     }
     let object = json!({
         "apiVersion": "v1",
@@ -221,6 +224,7 @@ impl Cluster {
             client_authority: "pem".into(),
             front_proxy_authority: Some("pem2".into()),
             front_proxy_names: vec!["front-proxy-client".into()],
+            front_proxy_headers: Headers::default(),
             now: "2026-01-01T00:00:00Z".into(),
         }
     }
@@ -240,5 +244,10 @@ mod tests {
         assert_eq!(service.object["spec"]["clusterIP"], "10.96.0.1");
         let map = all.iter().find(|w| w.plural == "configmaps").unwrap();
         assert_eq!(map.object["data"]["requestheader-allowed-names"], "[\"front-proxy-client\"]");
+        let headers = Headers { user: vec!["X-A".into(), "X-B".into()], uid: Vec::new(), ..Headers::default() };
+        let told = authentication(&Cluster { front_proxy_headers: headers, ..Cluster::example() }).object;
+        assert_eq!(told["data"]["requestheader-username-headers"], "[\"X-A\",\"X-B\"]");
+        assert_eq!(told["data"]["requestheader-uid-headers"], "[]");
+        assert_eq!(told["data"]["requestheader-extra-headers-prefix"], "[\"X-Remote-Extra-\"]");
     }
 }

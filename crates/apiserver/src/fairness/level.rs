@@ -1,13 +1,6 @@
 //! A priority level while requests go through it. Its lock is held for a moment when one comes and when one goes.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use clock::{Duration, Instant};
 use http::HeaderValue;
@@ -15,8 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::{
+    counts::Counts,
     queues::{Arrival, Queues, Shape},
-    ratios::Ratios,
+    ratios::{self, Ratios},
     schema::Schema,
     shares::{Bounds, Demand, Meter, Share},
 };
@@ -39,6 +33,7 @@ pub struct Level {
 /// By which a request that waits is told that it has its seats, and what is known of it.
 pub struct Turn {
     sender: oneshot::Sender<()>,
+    counts: Arc<Counts>,
     pub about: About,
 }
 
@@ -55,15 +50,34 @@ pub struct Inner {
     pub bounds: Bounds,
     pub queues: Queues<Turn>,
     meter: Meter,
-    ratios: Ratios,
+    over_time: OverTime,
+    /// Its demand in the last whole period.
+    wanted: Demand,
     at: f64,
+}
+
+/// Numbers beside what bounds them.
+struct OverTime {
+    demand: Ratios,
+    seats: Ratios,
+    executing: Ratios,
+    waiting: Ratios,
 }
 
 impl Inner {
     fn measure(&mut self, now: f64) {
-        let (seconds, demand) = ((now - self.at).max(0.0), f64::from(self.queues.demand()));
+        let (seconds, queues) = ((now - self.at).max(0.0), &self.queues);
+        let (demand, seats) = (f64::from(queues.demand()), f64::from(queues.limit.max(1)));
+        let shape = self.settings.shape;
+        let places = (shape.queues * shape.length).max(1) as f64;
+        let (in_use, executing, waiting) = (queues.seats, queues.executing, queues.waiting);
         self.meter.set(seconds, demand);
-        self.ratios.set(seconds, demand / self.measure_of_demand());
+        let beside = self.measure_of_demand();
+        let over_time = &mut self.over_time;
+        over_time.demand.set(seconds, demand / beside);
+        over_time.seats.set(seconds, f64::from(in_use) / seats);
+        over_time.executing.set(seconds, f64::from(executing) / seats);
+        over_time.waiting.set(seconds, f64::from(waiting) / places);
         self.at = now;
     }
 
@@ -80,6 +94,9 @@ impl Inner {
         while let Some((_, waiting)) = self.queues.next(now) {
             let _ = waiting.tell.sender.send(());
         }
+        if let Some(first) = self.queues.unfit() {
+            first.tell.counts.does_not_fit();
+        }
         self.measure(now);
     }
 }
@@ -92,7 +109,13 @@ impl Level {
             bounds: Bounds::default(),
             queues,
             meter: Meter::default(),
-            ratios: Ratios::default(),
+            over_time: OverTime {
+                demand: Ratios::new(ratios::DEMAND),
+                seats: Ratios::new(ratios::SEATS),
+                executing: Ratios::new(ratios::REQUESTS),
+                waiting: Ratios::new(ratios::REQUESTS),
+            },
+            wanted: Demand::default(),
             at: 0.0,
         };
         Level { name: name.to_owned(), began: Instant::now(), inner: Mutex::new(inner) }
@@ -129,15 +152,54 @@ impl Level {
         let now = self.now();
         let mut inner = self.inner.lock();
         inner.measure(now);
-        (inner.bounds, inner.meter.period())
+        inner.wanted = inner.meter.period();
+        (inner.bounds, inner.wanted)
     }
 
-    /// The lines of the histogram of its demand beside its seats.
-    pub fn demand_ratios(&self, labels: &str) -> String {
+    /// Its lines by the name of each metric.
+    pub fn render(&self, labels: &str, mut lines: impl FnMut(&'static str, String)) {
         let now = self.now();
         let mut inner = self.inner.lock();
         inner.measure(now);
-        inner.ratios.render(labels)
+        let (bounds, wanted, queues) = (inner.bounds, inner.wanted, &inner.queues);
+        let mut one = |name: &'static str, more: &str, value: f64| {
+            lines(name, format!("apiserver_flowcontrol_{name}{{{more}{labels}}} {value}\n"));
+        };
+        for (name, value) in [
+            ("nominal_limit_seats", f64::from(bounds.nominal)),
+            ("lower_limit_seats", f64::from(bounds.least)),
+            ("upper_limit_seats", f64::from(bounds.most)),
+            ("current_limit_seats", f64::from(queues.limit)),
+            ("demand_seats_high_watermark", wanted.highest),
+            ("demand_seats_average", wanted.average),
+            ("demand_seats_stdev", wanted.deviation),
+            ("demand_seats_smoothed", wanted.smooth),
+            ("target_seats", wanted.target()),
+        ] {
+            one(name, "", value);
+        }
+        if inner.settings.shape.queues > 0 {
+            one("current_r", "", queues.virtual_now);
+            if let Some(last) = &queues.last {
+                one("dispatch_r", "", last.at);
+                one("latest_s", "", last.began);
+                for (bound, next, discounted) in
+                    [("min", last.next.0, last.discounted.0), ("max", last.next.1, last.discounted.1)]
+                {
+                    one("next_s_bounds", &format!("bound=\"{bound}\","), next);
+                    one("next_discounted_s_bounds", &format!("bound=\"{bound}\","), discounted);
+                }
+            }
+        }
+        let OverTime { demand, seats, executing, waiting } = &inner.over_time;
+        for (name, phase, ratios) in [
+            ("demand_seats", "", demand),
+            ("priority_level_seat_utilization", "phase=\"executing\",", seats),
+            ("priority_level_request_utilization", "phase=\"executing\",", executing),
+            ("priority_level_request_utilization", "phase=\"waiting\",", waiting),
+        ] {
+            lines(name, ratios.render(&format!("apiserver_flowcontrol_{name}"), &format!("{phase}{labels}")));
+        }
     }
 
     /// Sets the number of seats from now on.
@@ -152,13 +214,14 @@ impl Level {
     pub async fn seat(
         self: &Arc<Self>,
         flow: &Arc<Flow>,
-        (hash, seats): (u64, u32),
+        (hash, seats, is_watch): (u64, u32, bool),
         wait: Duration,
         about: impl FnOnce() -> About,
     ) -> Result<Seat, &'static str> {
         let since = Instant::now();
         let now = since.duration_since(self.began).as_secs_f64();
         let mut told = None;
+        flow.counts.comes(seats);
         let (exempt, arrival) = {
             let mut inner = self.inner.lock();
             let exempt = inner.settings.exempt;
@@ -167,22 +230,29 @@ impl Level {
             let tell = || {
                 let (sender, receiver) = oneshot::channel();
                 told = Some(receiver);
-                Turn { sender, about: about() }
+                Turn { sender, counts: flow.counts.clone(), about: about() }
             };
             let arrival = inner.queues.arrive(now, hash, seats, tell);
             if let Some(limit) = limit {
                 inner.queues.limit = limit;
             }
-            inner.measure(now);
+            match &arrival {
+                Arrival::Queued(queue, _) => {
+                    flow.counts.waits(seats, inner.queues.all[*queue].waiting.len());
+                    // There may be free seats, and too few of them.
+                    inner.serve(now);
+                }
+                _ => inner.measure(now),
+            }
             (exempt, arrival)
         };
-        let seat = |queue, since| Seat { level: self.clone(), flow: flow.clone(), queue, seats, since };
+        let seat = |queue, since| Seat { level: self.clone(), flow: flow.clone(), queue, seats, since, is_watch };
         let (queue, number, told) = match (arrival, told) {
             (Arrival::Seated(queue), _) => {
                 if !exempt {
                     flow.counts.waited(since.elapsed(), true);
                 }
-                flow.counts.executing(1, seats);
+                flow.counts.begins(seats);
                 return Ok(seat(queue, since));
             }
             (Arrival::Queued(queue, number), Some(told)) => (queue, number, told),
@@ -190,13 +260,12 @@ impl Level {
             (Arrival::Queued(..), None) => return Err(flow.counts.refused("cancelled")),
         };
         let mut waits = Waits { level: self, flow, queue, number, seats, done: false };
-        flow.counts.queued.fetch_add(1, Ordering::Relaxed);
         let seated = clock::timeout(wait, told).await;
         flow.counts.waited(since.elapsed(), matches!(seated, Ok(Ok(()))));
         match seated {
             Ok(Ok(())) => {
                 waits.done = true;
-                flow.counts.executing(1, seats);
+                flow.counts.begins(seats);
                 Ok(seat(queue, Instant::now()))
             }
             _ => Err(flow.counts.refused("time-out")),
@@ -223,7 +292,7 @@ struct Waits<'a> {
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.flow.counts.queued.fetch_sub(1, Ordering::Relaxed);
+        self.flow.counts.stops_waiting(self.seats);
         if self.done {
             return;
         }
@@ -247,12 +316,14 @@ pub struct Seat {
     queue: usize,
     seats: u32,
     since: Instant,
+    is_watch: bool,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.flow.counts.executing(-1, self.seats);
-        self.level.leave(self.queue, self.seats, self.since.elapsed().as_secs_f64());
+        let took = self.since.elapsed();
+        self.flow.counts.ended(self.seats, took, self.is_watch);
+        self.level.leave(self.queue, self.seats, took.as_secs_f64());
     }
 }
 
@@ -263,90 +334,4 @@ pub struct Flow {
     /// The values of the headers that say so.
     pub headers: [HeaderValue; 2],
     pub counts: Arc<Counts>,
-}
-
-/// Upper bounds of the times of waiting, in seconds, as upstream has them.
-const BUCKETS: [f64; 13] = [0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
-
-/// The figures of a schema's requests.
-#[derive(Default)]
-pub struct Counts {
-    dispatched: AtomicU64,
-    executing: AtomicI64,
-    seats: AtomicI64,
-    queued: AtomicI64,
-    refused: Mutex<BTreeMap<&'static str, u64>>,
-    /// The waits in vain, and those for seats.
-    waits: [Times; 2],
-}
-
-#[derive(Default)]
-struct Times {
-    buckets: [AtomicU64; 14],
-    microseconds: AtomicU64,
-}
-
-impl Counts {
-    fn executing(&self, requests: i64, seats: u32) {
-        if requests > 0 {
-            self.dispatched.fetch_add(1, Ordering::Relaxed);
-        }
-        self.executing.fetch_add(requests, Ordering::Relaxed);
-        self.seats.fetch_add(requests * i64::from(seats), Ordering::Relaxed);
-    }
-
-    fn refused(&self, why: &'static str) -> &'static str {
-        *self.refused.lock().entry(why).or_default() += 1;
-        why
-    }
-
-    fn waited(&self, took: std::time::Duration, executes: bool) {
-        let bucket = BUCKETS.iter().position(|most| took.as_secs_f64() <= *most).unwrap_or(BUCKETS.len());
-        let times = &self.waits[usize::from(executes)];
-        times.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        times.microseconds.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
-    }
-
-    /// How many went on, were turned away, waited for too long, and went away.
-    pub fn ends(&self) -> [u64; 4] {
-        let refused = self.refused.lock();
-        let of = |why: &str| refused.get(why).copied().unwrap_or(0);
-        let dispatched = self.dispatched.load(Ordering::Relaxed);
-        [dispatched, of("queue-full") + of("concurrency-limit"), of("time-out"), of("cancelled")]
-    }
-
-    /// Its series by the name of each metric.
-    pub fn render(&self, labels: &str, mut series: impl FnMut(&'static str, String)) {
-        let number = |counter: &AtomicI64| counter.load(Ordering::Relaxed);
-        let dispatched = self.dispatched.load(Ordering::Relaxed);
-        series("dispatched_requests_total", format!("{{{labels}}} {dispatched}"));
-        series("current_executing_requests", format!("{{{labels}}} {}", number(&self.executing)));
-        series("current_executing_seats", format!("{{{labels}}} {}", number(&self.seats)));
-        series("current_inqueue_requests", format!("{{{labels}}} {}", number(&self.queued)));
-        for (why, count) in self.refused.lock().iter() {
-            series("rejected_requests_total", format!("{{{labels},reason=\"{why}\"}} {count}"));
-        }
-        for (times, executes) in self.waits.iter().zip(["false", "true"]) {
-            if let Some(text) = times.render(&format!("execute=\"{executes}\",{labels}")) {
-                series("request_wait_duration_seconds", text);
-            }
-        }
-    }
-}
-
-impl Times {
-    /// The lines of the histogram, once there is anything in it.
-    fn render(&self, labels: &str) -> Option<String> {
-        let (mut sum, mut text) = (0, String::new());
-        let name = "apiserver_flowcontrol_request_wait_duration_seconds";
-        for (count, most) in self.buckets.iter().zip(BUCKETS) {
-            sum += count.load(Ordering::Relaxed);
-            let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{most}\"}} {sum}");
-        }
-        sum += self.buckets[BUCKETS.len()].load(Ordering::Relaxed);
-        let seconds = self.microseconds.load(Ordering::Relaxed) as f64 / 1e6;
-        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"+Inf\"}} {sum}");
-        let _ = write!(text, "{name}_sum{{{labels}}} {seconds}\n{name}_count{{{labels}}} {sum}");
-        (sum > 0).then_some(text)
-    }
 }

@@ -1,15 +1,18 @@
 //! Priority and fairness: which request gets seats next where there are more requests than seats.
 //!
 //! A FlowSchema (`schema`) says of which priority level a request is, and which flow of it. The level (`level`) has seats by its
-//! share (`shares`), lends and borrows some, and lets requests wait in `queues`. `work` says how many seats one takes. How many
+//! share (`shares`), lends and borrows some, and lets requests wait in `queues`. `work` says how many seats one takes; `counts` and
+//! `ratios` are what `/metrics` tells of all that. How many
 //! requests, bodies and unread answers there may be at all is the business of `http::places`, which bounds those that wait too.
 //! Upstream counterpart: apiserver/pkg/util/flowcontrol.
 
+mod counts;
 mod dump;
 mod keep;
 mod level;
+mod metrics;
 mod queues;
-mod ratios;
+pub mod ratios;
 mod schema;
 mod shares;
 #[cfg(test)]
@@ -37,7 +40,8 @@ use crate::{
     http::request::Info,
     storage::informer::EventHandler,
 };
-use level::{About, Counts, Level, Settings};
+use counts::Counts;
+use level::{About, Level, Settings};
 pub use level::{Flow, Seat};
 use queues::Shape;
 use schema::Schema;
@@ -61,6 +65,8 @@ struct Held {
     /// Those that requests go through now, and what was counted of each schema at a level.
     running: BTreeMap<String, Arc<Level>>,
     counts: BTreeMap<(String, String), Arc<Counts>>,
+    /// The part of what they want that all levels have alike, as was reckoned last.
+    fair_part: f64,
 }
 
 pub struct Fairness {
@@ -120,7 +126,7 @@ impl Fairness {
             .map(str::to_owned)
             .to_vec(),
         };
-        let seat = flow.level.seat(flow, (hash, seats), self.wait, about).await;
+        let seat = flow.level.seat(flow, (hash, seats, info.verb == "watch"), self.wait, about).await;
         seat.map_err(|_| StatusError::too_many_requests("Too many requests, please try again later.", 1))
     }
 
@@ -163,7 +169,7 @@ impl Fairness {
 
     /// Brings schemas and levels in line with the objects.
     fn rebuild(&self, held: &mut Held) {
-        let Held { schemas, levels, running, counts } = held;
+        let Held { schemas, levels, running, counts, .. } = held;
         running.retain(|name, _| levels.contains_key(name));
         for (name, settings) in &*levels {
             match running.get(name) {
@@ -203,9 +209,11 @@ impl Fairness {
     fn borrow(&self) {
         let levels: Vec<Arc<Level>> = self.held.lock().running.values().cloned().collect();
         let wanted: Vec<_> = levels.iter().map(|level| level.demand()).collect();
-        for (level, seats) in levels.iter().zip(shares::allocated(self.seats, &wanted)) {
+        let (seats, fair_part) = shares::allocated(self.seats, &wanted);
+        for (level, seats) in levels.iter().zip(seats) {
             level.allot(seats);
         }
+        self.held.lock().fair_part = fair_part;
     }
 
     /// Works for ever.
@@ -219,72 +227,24 @@ impl Fairness {
     /// The lines for `/metrics`.
     pub fn render(&self) -> String {
         let mut all: BTreeMap<&str, String> = BTreeMap::new();
-        let mut add = |name: &'static str, line: String| {
-            let lines = all.entry(name).or_default();
-            if matches!(name, "request_wait_duration_seconds" | "demand_seats") {
-                let _ = writeln!(lines, "{line}");
-            } else {
-                let _ = writeln!(lines, "apiserver_flowcontrol_{name}{line}");
-            }
-        };
+        let mut add = |name: &'static str, lines: String| all.entry(name).or_default().push_str(&lines);
         let held = self.held.lock();
         for ((level, schema), counts) in &held.counts {
             let labels = format!("flow_schema=\"{}\",priority_level=\"{}\"", escaped(schema), escaped(level));
             counts.render(&labels, &mut add);
         }
         for level in held.running.values() {
-            let labels = format!("{{priority_level=\"{}\"}}", escaped(&level.name));
-            level.look(|inner| {
-                for (name, seats) in [
-                    ("nominal_limit_seats", inner.bounds.nominal),
-                    ("lower_limit_seats", inner.bounds.least),
-                    ("upper_limit_seats", inner.bounds.most),
-                    ("current_limit_seats", inner.queues.limit),
-                ] {
-                    add(name, format!("{labels} {seats}"));
-                }
-            });
-            add("demand_seats", level.demand_ratios(&format!("priority_level=\"{}\"", escaped(&level.name))));
+            level.render(&format!("priority_level=\"{}\"", escaped(&level.name)), &mut add);
         }
+        add("seat_fair_frac", format!("apiserver_flowcontrol_seat_fair_frac {}\n", held.fair_part));
         drop(held);
         let mut out = String::new();
         for (name, lines) in all {
-            let (sort, help) = described(name);
+            let (sort, help) = metrics::described(name);
             let full = format!("apiserver_flowcontrol_{name}");
             let _ = write!(out, "# HELP {full} {help}\n# TYPE {full} {sort}\n{lines}");
         }
         out
-    }
-}
-
-fn described(name: &str) -> (&'static str, &'static str) {
-    match name {
-        "dispatched_requests_total" => {
-            ("counter", "Number of requests executed by API Priority and Fairness subsystem")
-        }
-        "rejected_requests_total" => ("counter", "Number of requests rejected by API Priority and Fairness subsystem"),
-        "current_executing_requests" => {
-            ("gauge", "Number of requests in initial (for a WATCH) or any (for a non-WATCH) execution stage")
-        }
-        "current_executing_seats" => {
-            ("gauge", "Concurrency (number of seats) occupied by the currently executing requests")
-        }
-        "current_inqueue_requests" => ("gauge", "Number of requests currently pending in queues"),
-        "request_wait_duration_seconds" => ("histogram", "Length of time a request spent waiting in its queue"),
-        "nominal_limit_seats" => ("gauge", "Nominal number of execution seats configured for each priority level"),
-        "lower_limit_seats" => {
-            ("gauge", "Configured lower bound on number of execution seats available to each priority level")
-        }
-        "upper_limit_seats" => {
-            ("gauge", "Configured upper bound on number of execution seats available to each priority level")
-        }
-        "current_limit_seats" => {
-            ("gauge", "current derived number of execution seats available to each priority level")
-        }
-        _ => (
-            "histogram",
-            "[ALPHA] Observations, at the end of every nanosecond, of (the number of seats each priority level could use) / (current seat limit for that level if that is not zero otherwise max(1, round(server seat limit/10.0)))",
-        ),
     }
 }
 

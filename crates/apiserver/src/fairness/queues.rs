@@ -44,9 +44,27 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
+    /// The virtual seconds that it is charged with for work that is not done.
+    fn charged(&self) -> f64 {
+        f64::from(self.seats) * GUESSED
+    }
+
     fn demand(&self) -> u32 {
         self.seats + self.waiting.iter().map(|waiting| waiting.seats).sum::<u32>()
     }
+}
+
+/// The last request that got its seats, in virtual seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Last {
+    /// The time when it did.
+    pub at: f64,
+    /// When it began, as its queue has it.
+    pub began: f64,
+    /// The earliest and the latest beginning of the first ones that waited then.
+    pub next: (f64, f64),
+    /// The same without the work that their queues are charged with and that is not done.
+    pub discounted: (f64, f64),
 }
 
 /// The place of a request that comes.
@@ -72,9 +90,12 @@ pub struct Queues<T> {
     waiting_seats: u32,
     numbers: u64,
     /// Virtual seconds, and the real ones at which they were reckoned.
-    virtual_now: f64,
+    pub virtual_now: f64,
     at: f64,
     turn: usize,
+    pub last: Option<Last>,
+    /// The queue whose first found too few free seats at the last look.
+    unfit: Option<usize>,
 }
 
 impl<T> Queues<T> {
@@ -92,6 +113,8 @@ impl<T> Queues<T> {
             virtual_now: 0.0,
             at: 0.0,
             turn: 0,
+            last: None,
+            unfit: None,
         }
     }
 
@@ -125,6 +148,9 @@ impl<T> Queues<T> {
             queue.next = queue.next.max(self.virtual_now);
         }
         if self.waiting == 0 && self.has_free() && self.fits(seats) {
+            let (began, done) = (self.all[index].next, self.all[index].charged());
+            let (next, discounted) = ((began, began), (began - done, began - done));
+            self.last = Some(Last { at: self.virtual_now, began, next, discounted });
             self.seat(index, seats);
             return Arrival::Seated(index);
         }
@@ -164,15 +190,21 @@ impl<T> Queues<T> {
 
     /// The next request that gets its seats, if there are any for it, and its queue.
     pub fn next(&mut self, now: f64) -> Option<(usize, Waiting<T>)> {
+        self.unfit = None;
         if self.waiting == 0 || !self.has_free() {
             return None;
         }
         self.advance(now);
         let count = self.all.len();
         let mut best: Option<(f64, usize)> = None;
+        let none = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut next, mut discounted) = (none, none);
+        let widen = |bounds: &mut (f64, f64), value: f64| *bounds = (bounds.0.min(value), bounds.1.max(value));
         for step in 1..=count {
             let index = (self.turn + step) % count;
             let Some(first) = self.all[index].waiting.front() else { continue };
+            widen(&mut next, self.all[index].next);
+            widen(&mut discounted, self.all[index].next - self.all[index].charged());
             let done = self.all[index].next + f64::from(first.seats) * GUESSED;
             if best.is_none_or(|(earliest, _)| done < earliest) {
                 best = Some((done, index));
@@ -181,14 +213,21 @@ impl<T> Queues<T> {
         let (_, index) = best?;
         let seats = self.all[index].waiting.front()?.seats;
         if !self.fits(seats) {
+            self.unfit = Some(index);
             return None;
         }
         let waiting = self.all[index].waiting.pop_front()?;
+        self.last = Some(Last { at: self.virtual_now, began: self.all[index].next, next, discounted });
         self.turn = index;
         self.waiting -= 1;
         self.waiting_seats -= seats;
         self.seat(index, seats);
         Some((index, waiting))
+    }
+
+    /// The request that would have been the next one, where the last look for it found too few free seats.
+    pub fn unfit(&self) -> Option<&Waiting<T>> {
+        self.all[self.unfit?].waiting.front()
     }
 
     /// Of a level without any seats nobody leaves a queue: it holds back all who are of it. (Without queues `fits` alone decides.)
@@ -297,12 +336,16 @@ mod tests {
         let first = all.next(1.0).unwrap().1.tell;
         let second = all.next(1.0).unwrap().1.tell;
         assert_eq!((first.min(second), first.max(second), all.seats), ('b', 'c', 3));
+        assert!(all.unfit().is_none());
         // A request that wants more seats than there are waits for all.
         assert!(matches!(all.arrive(1.0, 3, 10, || 'd'), Arrival::Queued(3, _)));
         all.leave(2.0, 1, 2, 1.0);
         assert!(all.next(2.0).is_none());
+        assert_eq!(all.unfit().map(|first| first.tell), Some('d'), "there are free seats, and too few");
         all.leave(2.0, 2, 1, 1.0);
         assert_eq!(all.next(2.0).unwrap().1.tell, 'd');
+        let last = all.last.unwrap();
+        assert!(last.at == all.virtual_now && last.next.0 <= last.began && last.began <= last.next.1, "{last:?}");
     }
 
     #[test]

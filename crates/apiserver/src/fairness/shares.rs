@@ -36,23 +36,34 @@ pub fn bounds(seats: u32, levels: &[Share]) -> Vec<Bounds> {
 }
 
 /// The demand of a level of late.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Demand {
     /// The most at any moment of the last period.
     pub highest: f64,
+    /// Over the time of the last period, with its standard deviation.
+    pub average: f64,
+    pub deviation: f64,
     /// Smoothed over some periods.
     pub smooth: f64,
 }
 
-/// The seats of each level now: as much more or less than it wants as all the others, within its bounds.
-pub fn allocated(seats: u32, levels: &[(Bounds, Demand)]) -> Vec<u32> {
+impl Demand {
+    /// The seats that a level would have if there were enough.
+    pub fn target(&self) -> f64 {
+        self.smooth.max(1.0)
+    }
+}
+
+/// The seats of each level now, and the part of what each wants that all have alike: as much more or less than it wants as all the
+/// others, within its bounds.
+pub fn allocated(seats: u32, levels: &[(Bounds, Demand)]) -> (Vec<u32>, f64) {
     // Seats that a level uses of its own are not lent.
     let lower = |(bounds, demand): &(Bounds, Demand)| {
         f64::from(bounds.least).max(f64::from(bounds.nominal).min(demand.highest))
     };
     let given = |level: &(Bounds, Demand), fraction: f64| {
         let low = lower(level);
-        (fraction * level.1.smooth.max(1.0)).clamp(low, f64::from(level.0.most).max(low))
+        (fraction * level.1.target()).clamp(low, f64::from(level.0.most).max(low))
     };
     let sum = |fraction: f64| levels.iter().map(|level| given(level, fraction)).sum::<f64>();
     let (mut low, mut high) = (0.0, 1.0);
@@ -63,7 +74,7 @@ pub fn allocated(seats: u32, levels: &[(Bounds, Demand)]) -> Vec<u32> {
         let middle = (low + high) / 2.0;
         if sum(middle) > f64::from(seats) { high = middle } else { low = middle }
     }
-    levels.iter().map(|level| given(level, low).round() as u32).collect()
+    (levels.iter().map(|level| given(level, low).round() as u32).collect(), low)
 }
 
 /// The demand of a level over time.
@@ -95,9 +106,10 @@ impl Meter {
     pub fn period(&mut self) -> Demand {
         let average = if self.seconds > 0.0 { self.sum / self.seconds } else { self.now };
         let square = if self.seconds > 0.0 { self.squares / self.seconds } else { self.now * self.now };
-        let envelope = average + (square - average * average).max(0.0).sqrt();
+        let deviation = (square - average * average).max(0.0).sqrt();
+        let envelope = average + deviation;
         self.smooth = envelope.max(REMEMBERED * self.smooth + (1.0 - REMEMBERED) * envelope);
-        let demand = Demand { highest: self.highest, smooth: self.smooth };
+        let demand = Demand { highest: self.highest, average, deviation, smooth: self.smooth };
         *self = Meter { now: self.now, highest: self.now, smooth: self.smooth, ..Meter::default() };
         demand
     }
@@ -130,16 +142,18 @@ mod tests {
             let levels: Vec<_> = usual()
                 .into_iter()
                 .zip(demands)
-                .map(|(bounds, demand)| (bounds, Demand { highest: demand, smooth: demand }))
+                .map(|(bounds, demand)| (bounds, Demand { highest: demand, smooth: demand, ..Demand::default() }))
                 .collect();
             allocated(600, &levels)
         };
-        let busy = wants([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5000.0]);
+        let (busy, fraction) = wants([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5000.0]);
         assert!(busy[7] > 300, "{busy:?}");
         assert!(busy[..7].iter().zip(usual()).all(|(seats, bounds)| *seats >= bounds.least), "{busy:?}");
-        let used = wants([0.0, 0.0, 74.0, 98.0, 25.0, 98.0, 245.0, 5000.0]);
+        assert!(fraction > 0.0 && fraction < 0.2, "a part of what the busy one wants: {fraction}");
+        let (used, fraction) = wants([0.0, 0.0, 74.0, 98.0, 25.0, 98.0, 245.0, 5000.0]);
         assert!(used[6] >= 245 && used[7] <= 60, "nobody lends what it uses itself: {used:?}");
         assert!(used.iter().sum::<u32>() <= 610);
+        assert!(fraction < 1e-6, "there is nothing beyond what each uses of its own: {fraction}");
     }
 
     #[test]
@@ -147,9 +161,13 @@ mod tests {
         let mut meter = Meter::default();
         meter.set(0.0, 10.0);
         meter.set(10.0, 0.0);
-        assert_eq!(meter.period(), Demand { highest: 10.0, smooth: 10.0 });
+        assert_eq!(meter.period(), Demand { highest: 10.0, average: 10.0, deviation: 0.0, smooth: 10.0 });
+        meter.set(5.0, 4.0);
+        meter.set(5.0, 0.0);
+        let half = meter.period();
+        assert_eq!((half.highest, half.average, half.deviation), (4.0, 2.0, 2.0));
         meter.set(10.0, 0.0);
         let later = meter.period();
-        assert!(later.highest == 0.0 && later.smooth > 9.7 && later.smooth < 9.8, "{later:?}");
+        assert!(later.highest == 0.0 && later.smooth > 9.5 && later.smooth < 9.8, "{later:?}");
     }
 }

@@ -187,6 +187,70 @@ async fn one_with_a_thousand_requests_does_not_hold_up_another() {
     }
 }
 
+/// The number in a line of the page of metrics.
+fn told(fairness: &Fairness, name: &str, labels: &str) -> f64 {
+    let page = fairness.render();
+    let line = format!("apiserver_flowcontrol_{name}{{{labels}}} ");
+    let value = page.lines().find_map(|one| one.strip_prefix(&line));
+    value.unwrap_or_else(|| panic!("{line} in {page}")).parse().unwrap()
+}
+
+/// A level with ten seats of which eight are taken, and with three that wait for three each.
+#[tokio::test(start_paused = true)]
+async fn the_page_tells_of_seats_queues_and_time() {
+    let fairness = usual(245);
+    level(&fairness, "team", 10, queued(50));
+    let (team, both) = ("priority_level=\"team\"", "flow_schema=\"team\",priority_level=\"team\"");
+    let asker = Asker::new(&fairness, "jane", "team");
+    let seats =
+        |count: u32| asker.flow.level.seat(&asker.flow, (7, count, false), Duration::from_secs(60), Default::default);
+    assert_eq!(told(&fairness, "current_limit_seats", team), 10.0);
+    let held = [seats(4).await.unwrap(), seats(4).await.unwrap()];
+    let mut waiting = [3, 3, 3].map(|count| Box::pin(seats(count)));
+    waiting.iter_mut().for_each(|asked| assert!(asked.now_or_never().is_none()));
+    assert_eq!(told(&fairness, "current_executing_seats", both), 8.0);
+    assert_eq!(told(&fairness, "current_inqueue_requests", both), 3.0);
+    assert_eq!(told(&fairness, "current_inqueue_seats", both), 9.0);
+    assert_eq!(told(&fairness, "request_queue_length_after_enqueue_count", both), 3.0);
+    assert_eq!(told(&fairness, "work_estimated_seats_sum", both), 17.0);
+    assert_eq!(told(&fairness, "request_dispatch_no_accommodation_total", both), 3.0, "two seats were free each time");
+    clock::sleep(Duration::from_secs(2)).await;
+    let over_time =
+        |name: &str, phase: &str| told(&fairness, &format!("{name}_sum"), &format!("phase=\"{phase}\",{team}")) / 1e9;
+    assert_eq!(over_time("priority_level_seat_utilization", "executing"), 1.6, "eight of ten, for two seconds");
+    assert_eq!(over_time("priority_level_request_utilization", "executing"), 0.4);
+    let places = 64.0 * 50.0;
+    assert!((over_time("priority_level_request_utilization", "waiting") - 2.0 * 3.0 / places).abs() < 1e-9);
+    fairness.borrow();
+    assert_eq!(told(&fairness, "demand_seats_high_watermark", team), 17.0);
+    assert!(told(&fairness, "demand_seats_average", team) > 16.9 && told(&fairness, "demand_seats_stdev", team) < 1.0);
+    assert_eq!(told(&fairness, "target_seats", team), told(&fairness, "demand_seats_smoothed", team));
+    assert!(fairness.render().contains("\napiserver_flowcontrol_seat_fair_frac "));
+    drop(held);
+    let seated = futures::future::join_all(waiting).await;
+    assert!(seated.iter().all(Result::is_ok));
+    assert_eq!(told(&fairness, "current_inqueue_seats", both), 0.0);
+    let took = format!("{both},type=\"regular\"");
+    assert_eq!(told(&fairness, "request_execution_seconds_count", &took), 2.0);
+    assert_eq!(told(&fairness, "request_execution_seconds_sum", &took), 4.0);
+    let bound = |name: &str, bound: &str| told(&fairness, name, &format!("bound=\"{bound}\",{team}"));
+    assert!(told(&fairness, "dispatch_r", team) <= told(&fairness, "current_r", team));
+    assert!(bound("next_s_bounds", "min") <= bound("next_s_bounds", "max"));
+    assert!(bound("next_discounted_s_bounds", "min") <= bound("next_s_bounds", "min"));
+    assert!(told(&fairness, "latest_s", team) <= bound("next_s_bounds", "max"));
+    // Every line is of a metric that is described, once.
+    let page = fairness.render();
+    let described: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let of = |end: &str| name.strip_suffix(end).unwrap_or(name);
+        let all = [name, of("_bucket"), of("_sum"), of("_count")];
+        assert_eq!(described.iter().filter(|one| all.contains(one)).count(), 1, "{line}");
+    }
+    drop(seated);
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_shares_everyone_waits_in_vain() {
     let fairness = usual(100);

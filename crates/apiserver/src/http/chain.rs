@@ -21,7 +21,7 @@ use crate::{
         access::{Known, Peer, Stranger},
         body::{Body, Response},
         encoding::{self, Encoding, pretty},
-        large,
+        ending, large,
         request::{Info, Served},
         respond, timing,
         traced::{self, Traced},
@@ -43,6 +43,10 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     let info = Arc::new(Info::resolve(&parts.method, parts.uri.path(), query, served));
     waypoint::apiserver::request(&info.path);
     let running = Running::begin(&state.metrics, &info, &parts);
+    let _open = match router.ending.enter(&parts, info.long_running()) {
+        Ok(open) => open,
+        Err(ending::Refused) => return running.answered(ending::refusal(&parts), None),
+    };
     let origin = router.web.origin(&parts.headers);
     if let Some(mut response) = Web::preflight(&parts.method, origin.as_ref()) {
         router.web.headers(origin, response.headers_mut());
@@ -297,7 +301,7 @@ async fn authorized(
     let _executing = (!info.long_running()).then(|| state.metrics.load.enter(Phase::Executing, writes));
     let span = traced::handler(&parts, &info);
     let Parts { mut headers, uri, extensions, .. } = parts;
-    auth::credentials::strip(&mut headers);
+    auth::credentials::strip(&mut headers, &router.identities);
     // HTTP/2 names the host in the URI.
     if let Some(host) = uri.authority().and_then(|host| host.as_str().parse().ok()) {
         headers.entry(header::HOST).or_insert(host);

@@ -42,7 +42,9 @@ pub async fn listen(router: Arc<Router>, address: SocketAddr, tls: Arc<rustls::S
     let address = tcp.local_addr()?;
     let stop = CancellationToken::new();
     let figures = router.state.metrics.connections.clone();
-    let listener = Listener::new(tcp, "API server", Bounds::of_process(2), figures);
+    let limits = &router.state.limits;
+    let listener = Listener::new(tcp, "API server", Bounds::of_process(2), figures).streams(limits.streams);
+    let listener = listener.drain(listener::DRAIN + limits.watch_grace);
     let service = move |peer: Peer| {
         let router = router.clone();
         move |request: Request<Incoming>| {

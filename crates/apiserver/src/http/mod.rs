@@ -5,6 +5,7 @@ pub mod access;
 pub mod body;
 pub mod chain;
 pub mod encoding;
+pub mod ending;
 pub mod large;
 pub mod listen;
 pub mod options;

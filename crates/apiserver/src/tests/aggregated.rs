@@ -14,10 +14,11 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::extension::Extension;
+use super::{ending, extension::Extension};
 use crate::{
     Server, User,
     assemble::{Options, ServiceAccounts, assemble},
+    auth::authn::front_proxy::Headers,
     bootstrap::Cluster,
     http::body::Body,
     server::Limits,
@@ -44,6 +45,11 @@ impl Answer {
 
 impl Scene {
     pub async fn start(limits: Limits) -> Self {
+        Self::over(|options| Options { limits, ..options }).await
+    }
+
+    /// With other settings.
+    async fn over(change: impl FnOnce(Options) -> Options) -> Self {
         let front = Authority::create("front").unwrap();
         let shown = front.issue(&Subject::client("front-proxy-client", None)).unwrap();
         let options = Options {
@@ -68,7 +74,7 @@ impl Scene {
             components: crate::pages::health::Checks::default(),
             checks: crate::pages::health::Checks::default(),
             web: crate::http::web::Web::default(),
-            limits,
+            limits: Limits::default(),
             audit: None,
             build: crate::pages::version::Build::default(),
             debugging: Default::default(),
@@ -76,7 +82,7 @@ impl Scene {
             features: Default::default(),
             runtime_config: Default::default(),
         };
-        Scene { server: assemble(options).await.unwrap(), front }
+        Scene { server: assemble(change(options)).await.unwrap(), front }
     }
 
     /// As the administrator.
@@ -415,4 +421,58 @@ async fn a_request_that_comes_back_ends() {
     let again = scene.jane(&format!("GET {THINGS}/t"), &[("x-skiff-aggregator", &through)]).await;
     assert_eq!(again.code, 508);
     assert_eq!(scene.jane(&format!("GET {THINGS}/t"), &[("x-skiff-aggregator", "another")]).await.code, 200);
+}
+
+/// Extension servers are told in which headers this server names users: no client may send one of those on.
+#[tokio::test]
+async fn headers_that_name_users_here_are_not_passed_on() {
+    let headers = Headers {
+        user: vec!["X-Remote-User".to_owned(), "X-My-User".to_owned()],
+        groups: vec!["X-Team".to_owned(), "X-Remote-Group".to_owned()],
+        extra_prefixes: vec!["X-More-".to_owned()],
+        ..Headers::default()
+    };
+    let cluster = Cluster { front_proxy_headers: headers, ..Cluster::example() };
+    let scene = Scene::over(|options| Options { cluster, ..options }).await;
+    let extension = scene.with_extension().await;
+    scene.allow_jane().await;
+    let sent = [("X-My-User", "root"), ("x-team", "system:masters"), ("x-more-a", "b"), ("x-mine", "kept")];
+    assert_eq!(scene.jane(&format!("GET {THINGS}/t"), &sent).await.code, 200);
+    let seen = extension.seen();
+    assert_eq!(seen.headers.get("x-mine").map(|value| value.as_bytes()), Some(&b"kept"[..]));
+    for (name, _) in &sent[..3] {
+        assert!(!seen.headers.contains_key(*name), "{name}");
+    }
+    assert_eq!(seen.user.unwrap().name, "jane");
+}
+
+/// A connection that was handed over outlives its listener, and the log of what was done over it is complete even so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_that_is_open_when_the_server_ends_is_audited() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let audit = Some(ending::audited(&path));
+    let scene = Scene::over(|options| Options { audit, ..options }).await;
+    let _extension = scene.with_extension().await;
+    scene.allow_jane().await;
+    let (listening, io) = dial(&scene).await;
+    let request = Request::get(format!("{THINGS}/t/echo"))
+        .header("host", "us")
+        .header("authorization", "Bearer secret")
+        .header("connection", "Upgrade")
+        .header("upgrade", "echo");
+    let mut answer = stream::upgrade::send(request.body(Body::empty()).unwrap(), io).await.unwrap();
+    let id = answer.headers()["audit-id"].to_str().unwrap().to_owned();
+    let mut io = TokioIo::new(hyper::upgrade::on(&mut answer).await.unwrap());
+    io.write_all(b"hello").await.unwrap();
+    let mut back = [0; 5];
+    io.read_exact(&mut back).await.unwrap();
+    let of = |id: &str| ending::stages(&std::fs::read_to_string(&path).unwrap()).remove(id).unwrap();
+    assert!(!of(&id).contains(&"ResponseComplete".to_owned()), "it is open");
+    assert!(clock::timeout(LONG, scene.server.end(listening, false, LONG)).await.unwrap());
+    assert_eq!(of(&id).last().map(String::as_str), Some("ResponseComplete"));
+    let told = of(&id).len();
+    drop(io);
+    scene.server.flush_audit().await;
+    assert_eq!(of(&id).len(), told, "it is told once");
 }

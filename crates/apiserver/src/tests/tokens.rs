@@ -8,7 +8,7 @@ use super::assembled::{Talk, options};
 use crate::{
     Options,
     assemble::ServiceAccounts,
-    auth::authn::service_account::{Reference, Signer},
+    auth::authn::service_account::{Claims, Reference, Signer},
 };
 
 #[tokio::test(start_paused = true)]
@@ -152,5 +152,78 @@ async fn tokens_that_nobody_asked_for_are_warned_of() {
             assert_eq!((code, warnings.len()), (403, told), "{answer} {warnings:?}");
             assert!(warnings.iter().all(|w| w.contains("Use tokens from the TokenRequest API or manually created")));
         }
+    }
+}
+
+/// An issuer and a key give way to others, and what they said before counts on.
+#[tokio::test(start_paused = true)]
+async fn tokens_of_earlier_issuers_and_keys_are_believed() {
+    let [new, old, stranger] = [(); 3].map(|()| pki::SigningKey::create().unwrap());
+    let signers = [&new, &old, &stranger].map(|key| Signer::new(key).unwrap());
+    let issuers = ["https://new", "https://old"].map(str::to_owned).to_vec();
+    let own = [new.public.id.clone(), old.public.id.clone()];
+    let accounts = ServiceAccounts {
+        issuers,
+        // A key may be in several files.
+        keys: vec![old.public.clone(), new.public.clone()],
+        keys_url: Some("https://keys.example/k".to_owned()),
+        ..ServiceAccounts::new("", new)
+    };
+    let talk = Talk::over(Options { service_accounts: accounts, ..options() }).await;
+    talk.ok("+root", "POST /api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "a"}})).await;
+    let path = "POST /api/v1/namespaces/default/serviceaccounts/a/token";
+    let answer = talk.ok("+root", path, json!({"spec": {}})).await;
+    assert_eq!(answer["spec"]["audiences"], json!(["https://new", "https://old"]));
+    let claims =
+        URL_SAFE_NO_PAD.decode(answer["status"]["token"].as_str().unwrap().split('.').nth(1).unwrap()).unwrap();
+    let claims: Claims = serde_json::from_slice(&claims).unwrap();
+    assert_eq!(claims.iss, "https://new");
+    talk.0.objects().caught_up().await.unwrap();
+    for (signer, issuer, audience, known) in [
+        (0, "https://new", "https://new", true),
+        (1, "https://new", "https://old", true),
+        (1, "https://old", "https://old", true),
+        (0, "https://old", "https://new", true),
+        (2, "https://old", "https://old", false),
+        (1, "https://other", "https://old", false),
+        (1, "https://old", "https://other", false),
+    ] {
+        let claims = Claims { iss: issuer.to_owned(), aud: vec![audience.to_owned()], ..claims.clone() };
+        let token = signers[signer].sign(&claims).unwrap();
+        let code = talk.say(&token, "GET /version", json!(null)).await.0;
+        assert_eq!(code, if known { 200 } else { 401 }, "key {signer}, {issuer}, {audience}");
+    }
+    let keys = talk.ok("+root", "GET /openid/v1/jwks", json!(null)).await;
+    let keys = keys["keys"].as_array().unwrap();
+    assert_eq!(keys.iter().map(|key| key["kid"].as_str().unwrap()).collect::<Vec<_>>(), own);
+    assert!(keys.iter().all(|key| key.get("d").is_none()), "no private number is told: {keys:?}");
+    let configuration = talk.ok("+root", "GET /.well-known/openid-configuration", json!(null)).await;
+    assert_eq!(
+        (&configuration["issuer"], &configuration["jwks_uri"]),
+        (&json!("https://new"), &json!("https://keys.example/k"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn audiences_and_odd_issuers_are_the_administrators() {
+    let key = pki::SigningKey::create().unwrap();
+    let accounts = ServiceAccounts { audiences: vec!["api".into(), "more".into()], ..ServiceAccounts::new("us", key) };
+    let talk = Talk::over(Options { service_accounts: accounts, ..options() }).await;
+    talk.ok("+root", "POST /api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "a"}})).await;
+    let path = "POST /api/v1/namespaces/default/serviceaccounts/a/token";
+    let token = async |spec: Value| {
+        let answer = talk.ok("+root", path, json!({ "spec": spec })).await;
+        (answer["spec"]["audiences"].clone(), answer["status"]["token"].as_str().unwrap().to_owned())
+    };
+    let (usual, own) = token(json!({})).await;
+    assert_eq!(usual, json!(["api", "more"]));
+    let (_, for_issuer) = token(json!({"audiences": ["us"]})).await;
+    let (_, for_more) = token(json!({"audiences": ["x", "more"]})).await;
+    talk.0.objects().caught_up().await.unwrap();
+    let ask = async |token: &str| talk.say(token, "GET /version", json!(null)).await.0;
+    assert_eq!([ask(&own).await, ask(&for_issuer).await, ask(&for_more).await], [200, 401, 200]);
+    // That issuer is none of OpenID Connect: there are no documents of it.
+    for path in ["/.well-known/openid-configuration", "/openid/v1/jwks"] {
+        assert_eq!(talk.say("+root", &format!("GET {path}"), json!(null)).await.0, 404, "{path}");
     }
 }

@@ -1,7 +1,7 @@
 //! The watchers of one storage prefix, in groups with one scope each.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -164,6 +164,28 @@ impl Hub {
                 let _ = member.queue.try_send(line.clone());
             }
         }
+    }
+
+    pub fn watchers(&self) -> usize {
+        self.places.values().flatten().map(|group| group.members.len()).sum()
+    }
+
+    /// Ends this number of watches, or all there are, and returns how many. They have every event dispatched so far.
+    pub fn end_some(&mut self, most: usize, metrics: &Metrics) -> usize {
+        for place in std::mem::take(&mut self.touched) {
+            self.send_all(&place, metrics);
+        }
+        let (mut left, mut ended) = (most, Vec::new());
+        for (place, groups) in &self.places {
+            let ids = groups.iter().flat_map(|group| &group.members).map(|member| member.id);
+            let ids: HashSet<u64> = ids.take(left).collect();
+            left -= ids.len();
+            ended.push((place.clone(), ids));
+        }
+        for (place, ids) in ended {
+            self.remove(&place, |member| ids.contains(&member.id));
+        }
+        most - left
     }
 
     /// Ends all watches.

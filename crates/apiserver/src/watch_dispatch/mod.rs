@@ -407,6 +407,19 @@ impl WatchDispatch {
         }
     }
 
+    /// How many watches there are.
+    pub fn watchers(&self) -> usize {
+        self.state.lock().hubs.values().map(Hub::watchers).sum()
+    }
+
+    /// Ends this number of watches, or all there are: their clients go on at another server.
+    pub fn end_some(&self, most: usize) {
+        let mut left = most;
+        for hub in self.state.lock().hubs.values_mut() {
+            left -= hub.end_some(left, &self.metrics);
+        }
+    }
+
     fn bookmark_all(&self) {
         let mut state = self.state.lock();
         let revision = state.revision;

@@ -28,7 +28,7 @@ use client::{
     election::{self, Candidate},
 };
 use controllers::service_account::tokens::TokenSigner;
-use pki::{ClientCertificates, Names, Pki};
+use pki::{Names, Pki};
 use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
@@ -39,7 +39,9 @@ use crate::{
         at_rest::AtRest,
         audit, cluster_dns,
         fresh::Fresh,
+        front_proxy::FrontProxies,
         local_storage,
+        told::Told,
         trust::{self, Clients},
         welcome,
     },
@@ -119,10 +121,9 @@ impl Running {
     pub async fn stop(mut self) {
         self.ending.store(true, Ordering::Relaxed);
         self.tasks.shutdown().await;
-        clock::sleep(self.options.web.shutdown_delay_duration).await;
-        self.listening.stop().await;
-        let flushed = clock::timeout(FLUSH, self.server.flush_audit()).await;
-        if flushed.is_err() {
+        let web = &self.options.web;
+        clock::sleep(web.shutdown_delay_duration).await;
+        if !self.server.end(self.listening, web.shutdown_send_retry_after, FLUSH).await {
             tracing::warn!("some audit events could not be sent");
         }
     }
@@ -192,21 +193,23 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let serving = fresh.shown(&pki, move |pki| pki.server(&names))?;
     let (shown, followed) = trust::shown(&options.serving, serving)?;
     let clients = Clients::open(&options.serving, &pki)?;
+    let proxies = FrontProxies::open(&options.front_proxy, &pki, &fresh, &clients.authorities())?;
     let protocols = options.serving.protocols()?;
     protocols.warnings().iter().for_each(|why| tracing::warn!("the API server's TLS: {why}"));
-    let tls = pki::server_config_speaking(&protocols, shown, Some(clients.hints().as_str()), &["h2", "http/1.1"])?;
+    let tls =
+        pki::server_config_speaking(&protocols, shown, Some(clients.hints(&proxies).as_str()), &["h2", "http/1.1"])?;
     let (scheduling, controlling) = (Alive::default(), Alive::default());
     let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
     let components = components.map(|(name, part)| (name, part.clone()));
     let ending = Arc::<AtomicBool>::default();
-    let cluster = cluster(options, &pki, &clients, address);
+    let cluster = cluster(options, &clients, &proxies, address);
     let audit = audit::settings(&options.audit, layout)?;
     let instance = controllers::api_server::identity::name(&address::host_name()?);
     let about = vec![("service.name", "apiserver".to_owned()), ("service.instance.id", instance.clone())];
     let traces = options.tracing.config()?.map(|config| runtime::traces::begin(&config, about));
     let traces = traces.transpose().map_err(anyhow::Error::msg)?;
     let (tracer, sending) = traces.unzip();
-    let around = (&cluster, &clients, tracer);
+    let around = (&cluster, (&clients, &proxies), tracer);
     let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), around, audit, components);
     let server = progress.step("API server assembled", server).await?;
     server.on_rewrite(at_rest.clone().answering());
@@ -221,7 +224,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     server.add_metrics(client::metrics::render);
     server.add_metrics(controllers::queue_metrics);
     server.add_metrics(controllers::storage::metrics);
-    for followed in [followed, clients.followed(server.clone(), cluster)].into_iter().flatten() {
+    let told = Told::new(server.clone(), cluster);
+    let followed = [followed, clients.followed(&told, &proxies)].into_iter().flatten();
+    for followed in followed.chain(proxies.followed(&told)) {
         tasks.spawn(followed.run());
     }
     server.add_metrics({
@@ -291,8 +296,8 @@ async fn leading<W: Future>(client: Client, me: Option<Candidate>, work: impl Fn
 }
 
 /// Signs with the key of service accounts; a key that cannot be used was told of when the API server took it.
-fn token_signer(pki: &Pki) -> Option<TokenSigner> {
-    let key = pki::SigningKey::load(&pki.service_account.private).ok()?;
+fn token_signer(options: &ControlPlane, pki: &Pki) -> Option<TokenSigner> {
+    let key = options.service_accounts.signing_key(pki).ok()?;
     let signer = Signer::new(&key).ok()?;
     Some(TokenSigner(Arc::new(move |subject| {
         let account = Reference { name: subject.account.to_owned(), uid: subject.uid.to_owned() };
@@ -306,7 +311,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         cluster_cidrs: options.cluster_cidr.all().to_vec(),
         root_ca: pki.authority.certificate().to_owned(),
         authority: Some(pki.authority.clone()),
-        token_signer: options.service_accounts.signs_here().then(|| token_signer(&pki)).flatten(),
+        token_signer: options.service_accounts.signs_here().then(|| token_signer(&options, &pki)).flatten(),
         autoscaling: options.autoscaling(),
         features: options.gates.features().unwrap_or_default(),
         served: options.served.config().unwrap_or_default(),
@@ -355,14 +360,15 @@ fn checks(at_rest: &AtRest, ending: Arc<AtomicBool>) -> Checks {
     checks.with_slow("kms-providers", Counts::Everywhere, move || at_rest.clone().plugins_are_well())
 }
 
-fn cluster(options: &ControlPlane, pki: &Pki, clients: &Clients, address: IpAddr) -> Cluster {
+fn cluster(options: &ControlPlane, clients: &Clients, proxies: &FrontProxies, address: IpAddr) -> Cluster {
     Cluster {
         service_ranges: options.service_cluster_ip_range.all().to_vec(),
         advertise_address: address,
         secure_port: options.secure_port,
         client_authority: clients.authorities(),
-        front_proxy_authority: Some(pki.front_proxy.certificate().to_owned()),
-        front_proxy_names: vec!["front-proxy-client".to_owned()],
+        front_proxy_authority: Some(proxies.authorities.clone()),
+        front_proxy_names: proxies.names.clone(),
+        front_proxy_headers: proxies.headers.clone(),
         now: clock::now_seconds().to_string(),
     }
 }
@@ -372,7 +378,7 @@ async fn assembled(
     pki: &Pki,
     fresh: &Fresh,
     (at_rest, ending): (&AtRest, Arc<AtomicBool>),
-    (cluster, clients, tracer): (&Cluster, &Clients, Option<Arc<spans::Tracer>>),
+    (cluster, (clients, proxies), tracer): (&Cluster, (&Clients, &FrontProxies), Option<Arc<spans::Tracer>>),
     audit: Option<apiserver::audit::Settings>,
     components: [(&str, Alive); 2],
 ) -> anyhow::Result<apiserver::Server> {
@@ -397,17 +403,17 @@ async fn assembled(
         store: at_rest.store(features.enabled(Feature::CBORServingAndStorage)),
         cluster: cluster.clone(),
         client_certificates: Some(clients.certificates.clone()),
-        front_proxy: Some(ClientCertificates::new(pki.front_proxy.certificate())?),
+        front_proxy: Some(proxies.certificates.clone()),
         service_accounts: options.service_accounts.settings(&options.issuer(), pki)?,
         token_file,
         anonymous,
-        authentication: options.authentication.settings(&options.issuer())?,
+        authentication: options.authentication.settings(&options.issuers())?,
         token_webhook: options.authentication.token_webhook(),
         authorization,
         identity: controllers::api_server::identity::name(&address::host_name()?),
         node_ports: options.service_node_port_range.clone(),
         connector: Some(connector),
-        front_proxy_client: Some(fresh.shown(pki, Pki::front_proxy_client)?),
+        front_proxy_client: Some(proxies.shown.clone()),
         routing: options.routing(),
         features,
         runtime_config: options.served.config()?,
@@ -419,7 +425,7 @@ async fn assembled(
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
         checks: checks(at_rest, ending),
         web: options.web.settings()?,
-        limits: options.in_flight.limits(),
+        limits: options.limits(),
         audit,
         build: BUILD,
         tracer,

@@ -4,35 +4,33 @@
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context;
-use apiserver::{
-    Server,
-    bootstrap::{self, Cluster},
-};
 use futures::FutureExt;
 use pki::{ClientCertificates, Credential, Pki, Serving, Site, Sites};
 
-use super::followed::{Followed, read};
+use super::{
+    followed::{Followed, read},
+    front_proxy::{self, FrontProxies},
+    told::Told,
+};
 use crate::flags::serving::{Named, ServingFlags};
 
 /// The authorities of clients: the cluster's own, and those of the flag's file.
 pub struct Clients {
     own: String,
-    /// Issues to front proxies alone, who speak for clients.
-    front_proxy: String,
     file: Option<(PathBuf, String)>,
     pub certificates: ClientCertificates,
 }
 
 impl Clients {
     pub fn open(flags: &ServingFlags, pki: &Pki) -> anyhow::Result<Self> {
-        let (own, front_proxy) = (pki.authority.certificate(), pki.front_proxy.certificate().to_owned());
+        let own = pki.authority.certificate();
         let file = match &flags.client_ca_file {
             None => None,
             Some(file) => Some((file.clone(), read(std::slice::from_ref(file))?.concat())),
         };
         let text = file.as_ref().map_or("", |(_, text)| text);
         let certificates = ClientCertificates::new(&both(own, text)).context("--client-ca-file")?;
-        Ok(Clients { own: own.to_owned(), front_proxy, file, certificates })
+        Ok(Clients { own: own.to_owned(), file, certificates })
     }
 
     /// All authorities, in PEM.
@@ -42,22 +40,31 @@ impl Clients {
 
     /// The authorities whose names clients are told when they connect; many show no certificate of another. With a file that
     /// may change they are told none, so that each shows the certificate that it has.
-    pub fn hints(&self) -> String {
-        if self.file.is_some() { String::new() } else { both(&self.own, &self.front_proxy) }
+    pub fn hints(&self, proxies: &FrontProxies) -> String {
+        let may_change = self.file.is_some() || proxies.may_change();
+        if may_change { String::new() } else { both(&self.own, &proxies.authorities) }
     }
 
     /// The task that follows the file, if there is one: it is believed, and extension servers are told so.
-    pub fn followed(self, server: Server, cluster: Cluster) -> Option<Followed> {
+    pub fn followed(self, told: &Arc<Told>, proxies: &FrontProxies) -> Option<Followed> {
         let Clients { own, file, certificates, .. } = self;
         let (file, text) = file?;
+        let (told, names) = (told.clone(), proxies.names.clone());
         let apply = move |texts: Vec<String>| {
             let authorities = both(&own, &texts.concat());
-            let cluster = Cluster { client_authority: authorities.clone(), ..cluster.clone() };
-            let (certificates, server) = (certificates.clone(), server.clone());
+            let (certificates, told, names) = (certificates.clone(), told.clone(), names.clone());
             async move {
-                certificates.replace(&authorities).context("--client-ca-file")?;
-                let told = bootstrap::tell_authorities(server.objects(), &cluster).await;
-                told.map_err(|error| anyhow::anyhow!("extension servers cannot be told: {}", error.message))
+                let changed = told.change(|cluster| {
+                    front_proxy::apart(
+                        &authorities,
+                        cluster.front_proxy_authority.as_deref().unwrap_or_default(),
+                        &names,
+                    )?;
+                    certificates.replace(&authorities)?;
+                    cluster.client_authority = authorities;
+                    Ok(())
+                });
+                changed.await.context("--client-ca-file")
             }
             .boxed()
         };

@@ -74,17 +74,16 @@ impl AuthenticationFlags {
             || self.oidc_signing_algs.is_some()
     }
 
-    /// The settings by these flags, beside an issuer that nobody else may be. A mistake is told before anything begins.
-    pub fn settings(&self, own: &str) -> anyhow::Result<Settings> {
-        let own = [own.to_owned()];
+    /// The settings by these flags, beside issuers that nobody else may be. A mistake is told before anything begins.
+    pub fn settings(&self, own: &[String]) -> anyhow::Result<Settings> {
         let Some(file) = &self.authentication_config else {
-            let configuration = if self.names_an_issuer() { self.issuer(&own)? } else { Configuration::default() };
+            let configuration = if self.names_an_issuer() { self.issuer(own)? } else { Configuration::default() };
             return Ok(Settings { configuration, file: None });
         };
         anyhow::ensure!(!self.names_an_issuer(), "authentication-config file and oidc-* flags are mutually exclusive");
         let of_file = |why: String| anyhow::anyhow!("--authentication-config: {}: {why}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| of_file(error.to_string()))?;
-        let configuration = Configuration::parse(&text, &own).map_err(of_file)?;
+        let configuration = Configuration::parse(&text, own).map_err(of_file)?;
         anyhow::ensure!(
             configuration.anonymous.is_none() || self.anonymous_auth.is_none(),
             "--anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file"
@@ -141,7 +140,7 @@ mod tests {
 
     fn settings(line: &[&str]) -> Result<Settings, String> {
         let parsed = Line::try_parse_from([&["skiff"], line].concat()).map_err(|error| error.to_string())?;
-        parsed.flags.settings("https://us").map_err(|error| error.to_string())
+        parsed.flags.settings(&["https://us".to_owned()]).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod config_file;
 pub mod encryption;
 pub mod etcd;
 pub mod evictions;
+pub mod front_proxy;
 pub mod image_credentials;
 pub mod in_flight;
 pub mod kube_proxy;

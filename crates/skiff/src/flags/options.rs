@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use apiserver::Routing;
+use apiserver::{Routing, server::Limits};
 use clap::{Args, Parser, Subcommand};
 use client::{candidacy::Versions, election::Candidate};
 use ipnet::IpNet;
@@ -20,6 +20,7 @@ use crate::flags::{
     encryption::EncryptionFlags,
     etcd::EtcdFlags,
     evictions::Evictions,
+    front_proxy::FrontProxyFlags,
     image_credentials::ImageCredentials,
     in_flight::InFlight,
     kube_proxy::{self, KubeProxyFlags},
@@ -206,6 +207,8 @@ pub struct ControlPlane {
     pub authentication: AuthenticationFlags,
     #[command(flatten)]
     pub serving: ServingFlags,
+    #[command(flatten)]
+    pub front_proxy: FrontProxyFlags,
     #[command(flatten)]
     pub service_accounts: ServiceAccountFlags,
     #[command(flatten)]
@@ -399,9 +402,22 @@ impl ControlPlane {
         self.bind_address
     }
 
-    /// The issuer of the tokens of service accounts.
+    /// The issuer of the tokens of service accounts where no flag names another.
     pub fn issuer(&self) -> String {
         format!("https://kubernetes.default.svc.{}", self.cluster_domain)
+    }
+
+    /// The issuers whose tokens are the server's own.
+    pub fn issuers(&self) -> Vec<String> {
+        self.service_accounts.issuers(&self.issuer())
+    }
+
+    pub fn limits(&self) -> Limits {
+        Limits {
+            streams: self.serving.streams(),
+            watch_grace: self.web.shutdown_watch_termination_grace_period,
+            ..self.in_flight.limits()
+        }
     }
 
     /// Says what is wrong with the flags together.
@@ -413,8 +429,9 @@ impl ControlPlane {
         self.encryption.check()?;
         self.audit.check()?;
         self.authorization.settings()?;
-        self.authentication.settings(&self.issuer())?;
+        self.authentication.settings(&self.issuers())?;
         self.serving.check()?;
+        self.front_proxy.check()?;
         self.tracing.config()?;
         self.service_accounts.check()?;
         self.in_flight.check()?;

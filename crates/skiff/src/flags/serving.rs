@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use listener::STREAMS;
 use pki::{ClientCertificates, Credential, Protocols, Serving};
 
 use super::value;
@@ -31,7 +32,13 @@ pub struct ServingFlags {
     /// The cipher suites of TLS 1.2 that clients may speak, by upstream's names; all without known weaknesses if there are none
     #[arg(long, value_delimiter = ',', value_name = "SUITES", value_parser = |text: &str| Protocols::default().with_suites([text]).map(|_| text.to_owned()))]
     tls_cipher_suites: Vec<String>,
+    /// How many requests one HTTP/2 connection has open at once; 0 is upstream's 100
+    #[arg(long, default_value_t = STREAMS, value_name = "REQUESTS")]
+    http2_max_streams_per_connection: u32,
 }
+
+/// The bound of upstream's server where no other is given to it.
+const UNGIVEN: u32 = 100;
 
 /// Files of a certificate, and its names; those in it where there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +67,14 @@ impl ServingFlags {
         let files = self.tls_cert_file.clone().zip(self.tls_private_key_file.clone());
         let first = files.map(|(certificate, key)| Named { certificate, key, names: Vec::new() });
         self.tls_sni_cert_key.iter().cloned().chain(first).collect()
+    }
+
+    /// How many requests one HTTP/2 connection has open at once.
+    pub fn streams(&self) -> u32 {
+        match self.http2_max_streams_per_connection {
+            0 => UNGIVEN,
+            given => given,
+        }
     }
 
     /// The versions and suites of TLS that are spoken.
@@ -127,6 +142,12 @@ mod tests {
         std::fs::write(path("k"), &other.key).unwrap();
         let error = flags.check().unwrap_err();
         assert!(format!("{error:#}").contains(&c), "{error:#}");
+        assert_eq!(
+            [parse(&[]), parse(&["--http2-max-streams-per-connection=0"])].map(|f| f.unwrap().streams()),
+            [1000, 100]
+        );
+        assert_eq!(parse(&["--http2-max-streams-per-connection=7"]).unwrap().streams(), 7);
+        assert!(parse(&["--http2-max-streams-per-connection=-1"]).is_err());
         let no_authority = parse(&["--client-ca-file", &k]).unwrap().check().unwrap_err();
         assert!(format!("{no_authority:#}").contains("--client-ca-file"), "{no_authority:#}");
     }

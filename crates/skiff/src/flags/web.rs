@@ -24,6 +24,13 @@ pub struct WebFlags {
     /// How long the server answers on when it is asked to end, while /readyz says that it ends
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = value::duration)]
     pub shutdown_delay_duration: Duration,
+    /// Listen on while the server ends, until what was asked before is answered: whoever asks meanwhile is told to come again (429)
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", value_name = "BOOL")]
+    pub shutdown_send_retry_after: bool,
+    /// The time in which watches are ended when the server ends, little by little, so that their clients do not all come to another
+    /// server at once; 0 ends all of them at once
+    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = value::duration)]
+    pub shutdown_watch_termination_grace_period: Duration,
 }
 
 impl WebFlags {

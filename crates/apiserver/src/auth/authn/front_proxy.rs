@@ -15,53 +15,73 @@ pub enum Refused {
     Unreadable(String),
 }
 
+/// The headers in which a front proxy names the user that it speaks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Headers {
+    /// The first one that says something counts.
+    pub user: Vec<String>,
+    pub uid: Vec<String>,
+    /// Each value is a group.
+    pub groups: Vec<String>,
+    /// The rest of a header's name is the key.
+    pub extra_prefixes: Vec<String>,
+}
+
+impl Default for Headers {
+    /// Those that everybody uses, and that this server itself sends to other API servers.
+    fn default() -> Self {
+        let one = |name: &str| vec![name.to_owned()];
+        Headers {
+            user: one("X-Remote-User"),
+            uid: one("X-Remote-Uid"),
+            groups: one("X-Remote-Group"),
+            extra_prefixes: one("X-Remote-Extra-"),
+        }
+    }
+}
+
 /// Which headers count, and from whom.
 pub struct FrontProxy {
     pub authorities: ClientCertificates,
     /// Common names that may speak for others; empty means any that the authorities vouch for.
     pub allowed_names: Vec<String>,
-    pub user_headers: Vec<String>,
-    pub uid_headers: Vec<String>,
-    pub group_headers: Vec<String>,
-    pub extra_prefixes: Vec<String>,
+    pub headers: Headers,
 }
 
 impl FrontProxy {
     /// With the header names that everybody uses.
     pub fn new(authorities: ClientCertificates, allowed_names: Vec<String>) -> Self {
-        let one = |name: &str| vec![name.to_owned()];
-        FrontProxy {
-            authorities,
-            allowed_names,
-            user_headers: one("X-Remote-User"),
-            uid_headers: one("X-Remote-Uid"),
-            group_headers: one("X-Remote-Group"),
-            extra_prefixes: one("X-Remote-Extra-"),
-        }
+        FrontProxy { authorities, allowed_names, headers: Headers::default() }
     }
 
     /// The user that the proxy names. `Ok(None)` when nobody is named or the caller shows no certificate.
     pub fn check(&self, chain: &[CertificateDer<'static>], headers: &HeaderMap) -> Result<Option<User>, Refused> {
-        let named = self.user_headers.iter().any(|name| headers.contains_key(name));
+        let named = self.headers.user.iter().any(|name| headers.contains_key(name));
         if chain.is_empty() || !named {
             return Ok(None);
         }
-        let facts =
-            self.authorities.verify(chain).map_err(|why| Refused::Stranger(format!("front proxy: x509: {why}")))?;
-        if !self.allowed_names.is_empty() && !self.allowed_names.contains(&facts.common_name) {
-            let name = facts.common_name;
-            return Err(Refused::Stranger(format!("x509: subject with cn={name} is not in the allowed list")));
-        }
+        self.believes(chain).map_err(Refused::Stranger)?;
         self.user(headers).map_err(|why| Refused::Unreadable(format!("front proxy: {why}")))
     }
 
+    /// Whether the certificate is a proxy's, or why not.
+    pub fn believes(&self, chain: &[CertificateDer<'static>]) -> Result<(), String> {
+        let facts = self.authorities.verify(chain).map_err(|why| format!("front proxy: x509: {why}"))?;
+        let name = facts.common_name;
+        if !self.allowed_names.is_empty() && !self.allowed_names.contains(&name) {
+            return Err(format!("x509: subject with cn={name} is not in the allowed list"));
+        }
+        Ok(())
+    }
+
     fn user(&self, headers: &HeaderMap) -> Result<Option<User>, header::Unreadable> {
-        let Some(name) = first(headers, &self.user_headers)? else { return Ok(None) };
-        let mut user = User { name, uid: first(headers, &self.uid_headers)?.unwrap_or_default(), ..User::default() };
-        for name in &self.group_headers {
+        let Some(name) = first(headers, &self.headers.user)? else { return Ok(None) };
+        let uid = first(headers, &self.headers.uid)?.unwrap_or_default();
+        let mut user = User { name, uid, ..User::default() };
+        for name in &self.headers.groups {
             user.groups.extend(header::all(headers, name)?.into_iter().filter(|g| !g.is_empty()));
         }
-        for prefix in &self.extra_prefixes {
+        for prefix in &self.headers.extra_prefixes {
             for (key, values) in header::extra(headers, &prefix.to_ascii_lowercase())? {
                 user.extra.entry(key).or_default().extend(values);
             }
@@ -118,5 +138,41 @@ mod tests {
         headers.insert("x-remote-user", raw("jösé".as_bytes()));
         assert_eq!(proxy.check(&chain("front-proxy-client"), &headers).unwrap().unwrap().name, "jösé");
         assert_eq!(proxy.check(&[], &headers), Ok(None));
+    }
+
+    #[test]
+    fn other_headers_take_the_place_of_the_usual_ones() {
+        let authority = pki::Authority::create("front").unwrap();
+        let issued = authority.issue(&pki::Subject::client("proxy", None)).unwrap();
+        let chain = pki::inspect::chain(&issued.certificate).unwrap();
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let headers = Headers {
+            user: list(&["X-First", "X-Second"]),
+            uid: Vec::new(),
+            groups: list(&["X-Team", "X-Group"]),
+            extra_prefixes: list(&["X-More-"]),
+        };
+        let authorities = ClientCertificates::new(authority.certificate()).unwrap();
+        let proxy = FrontProxy { authorities, allowed_names: Vec::new(), headers };
+        let check = |sent: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in sent {
+                headers.append(*name, value.parse().unwrap());
+            }
+            proxy.check(&chain, &headers).unwrap()
+        };
+        assert_eq!(check(&[("x-remote-user", "root"), ("x-remote-group", "system:masters")]), None);
+        let user = check(&[
+            ("x-first", ""),
+            ("x-second", "jane"),
+            ("x-group", "b"),
+            ("x-team", "a"),
+            ("x-remote-group", "system:masters"),
+            ("x-remote-uid", "0"),
+            ("x-more-color", "red"),
+        ]);
+        let user = user.unwrap();
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", ""));
+        assert_eq!((user.groups, user.extra["color"].clone()), (list(&["a", "b"]), list(&["red"])));
     }
 }

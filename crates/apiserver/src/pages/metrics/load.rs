@@ -5,6 +5,8 @@ use clock::{Duration, Instant};
 use meter::{Metric, labels, told};
 use parking_lot::Mutex;
 
+use crate::fairness::ratios::{self, Ratios};
+
 static EXECUTING: Metric = Metric::gauge(
     "apiserver_current_inflight_requests",
     "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
@@ -13,6 +15,11 @@ static WAITING: Metric = Metric::gauge(
     "apiserver_current_inqueue_requests",
     "[ALPHA] Maximal number of queued requests in this apiserver per request kind in last second.",
 );
+
+/// Each request is one: nothing bounds those that read, or write, apart.
+const OVER_TIME: &str = "apiserver_flowcontrol_read_vs_write_current_requests";
+const OVER_TIME_HELP: &str = "[ALPHA] Observations, at the end of every nanosecond, of the number of requests (as a fraction of the relevant \
+     limit) waiting or in regular stage of execution";
 
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -25,20 +32,35 @@ pub enum Phase {
 #[derive(Default)]
 struct Mark(Mutex<Level>);
 
-#[derive(Default)]
 struct Level {
     now: u32,
     most: u32,
     /// When the window began whose most that is.
     since: Option<Instant>,
+    over_time: Ratios,
+    at: Instant,
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Level { now: 0, most: 0, since: None, over_time: Ratios::new(ratios::ALL), at: Instant::now() }
+    }
 }
 
 impl Level {
     fn roll(&mut self) {
         let at = Instant::now();
+        let passed = at.saturating_duration_since(std::mem::replace(&mut self.at, at));
+        self.over_time.set(passed.as_secs_f64(), f64::from(self.now));
         if self.since.is_none_or(|since| at.saturating_duration_since(since) >= WINDOW) {
             (self.since, self.most) = (Some(at), self.now);
         }
+    }
+}
+
+impl Level {
+    fn note(&mut self) {
+        self.over_time.set(0.0, f64::from(self.now));
     }
 }
 
@@ -47,6 +69,7 @@ impl Mark {
         let mut level = self.0.lock();
         level.roll();
         level.now += 1;
+        level.note();
         level.most = level.most.max(level.now);
     }
 
@@ -54,6 +77,7 @@ impl Mark {
         let mut level = self.0.lock();
         level.roll();
         level.now = level.now.saturating_sub(1);
+        level.note();
     }
 
     fn most(&self) -> u32 {
@@ -84,7 +108,19 @@ impl Load {
             let series = ["readOnly", "mutating"].into_iter().zip(&self.marks[phase as usize]);
             told(metric, series.map(|(kind, mark)| (labels(&[("request_kind", kind)]), f64::from(mark.most()))))
         };
-        of(&EXECUTING, Phase::Executing) + &of(&WAITING, Phase::Waiting)
+        of(&EXECUTING, Phase::Executing) + &of(&WAITING, Phase::Waiting) + &self.over_time()
+    }
+
+    fn over_time(&self) -> String {
+        let mut text = format!("# HELP {OVER_TIME} {OVER_TIME_HELP}\n# TYPE {OVER_TIME} histogram\n");
+        for (phase, marks) in ["executing", "waiting"].into_iter().zip(&self.marks) {
+            for (kind, mark) in ["readOnly", "mutating"].into_iter().zip(marks) {
+                let mut level = mark.0.lock();
+                level.roll();
+                text += &level.over_time.render(OVER_TIME, &format!("phase=\"{phase}\",request_kind=\"{kind}\""));
+            }
+        }
+        text
     }
 }
 
@@ -112,5 +148,10 @@ mod tests {
         clock::sleep(WINDOW).await;
         assert!(load.render().contains(&line("readOnly", 0)), "{}", load.render());
         assert!(load.render().contains(&line("mutating", 1)), "{}", load.render());
+        let sum = |labels| format!("{OVER_TIME}_sum{{{labels}}} 1000000000\n");
+        let page = load.render();
+        assert!(page.contains(&sum("phase=\"executing\",request_kind=\"mutating\"")), "one, for a second: {page}");
+        let none = format!("{OVER_TIME}_bucket{{phase=\"waiting\",request_kind=\"readOnly\",le=\"0\"}} 1000000000\n");
+        assert!(page.contains(&none), "{page}");
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::auth::{User, authn::certificate::CREDENTIAL_ID};
 
 /// The issuer of the tokens that live in Secrets.
-pub(super) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
 /// An object as a claim names it. A claim without a UID names nothing that exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,8 +14,15 @@ pub enum Keys {
 }
 
 impl Keys {
+    /// Keys of files; one may be in several.
     pub fn own(keys: Vec<pki::VerifyingKey>) -> Self {
-        Keys::Own(keys.into_iter().map(|key| Arc::new(Key { public: key, hidden: false })).collect())
+        let mut all: Vec<Arc<Key>> = Vec::new();
+        for public in keys {
+            if !all.iter().any(|known| known.public.id == public.id) {
+                all.push(Arc::new(Key { public, hidden: false }));
+            }
+        }
+        Keys::Own(all.into())
     }
 
     /// The keys that a token's header may mean; all, where it names none.

@@ -26,8 +26,8 @@ use super::token::{Identity, Note, Refusal, Rejected, Tokens, same_secret};
 use meter::Metrics;
 
 use crate::{auth::User, storage::loopback::Loopback};
-pub use claims::{Bound, Claims, Reference};
-use claims::{LEGACY_ISSUER, LegacyClaims, Parts, claimed_issuer, user_of};
+pub use claims::{Bound, Claims, LEGACY_ISSUER, Reference};
+use claims::{LegacyClaims, Parts, claimed_issuer, user_of};
 use keys::Keys;
 pub use signer::{Signer, Signing};
 
