@@ -7,9 +7,13 @@ use std::{
 
 use api::status::StatusError;
 use bytes::{Buf, Bytes, BytesMut};
+use clock::Duration;
 use futures::{Stream, StreamExt, stream::BoxStream};
 use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use parking_lot::Mutex;
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use crate::http::large;
 
@@ -22,9 +26,47 @@ pub enum Body {
     Whole(Option<Bytes>),
     /// Behind a lock that is never taken (only `get_mut`): it makes the body shareable, as futures of handlers demand.
     Stream(Mutex<BoxStream<'static, Result<Bytes, BoxError>>>),
-    Network(hyper::body::Incoming),
+    Network(Incoming),
+    /// That of a request.
+    Arriving(Arriving),
     /// Another body, with something that goes along until it is sent or given up.
     With(Box<(Body, Box<dyn Along>)>),
+}
+
+/// The body of a request that comes over a connection; only its end has none.
+pub struct Arriving(Option<Incoming>);
+
+impl From<Incoming> for Arriving {
+    fn from(body: Incoming) -> Self {
+        Arriving(Some(body))
+    }
+}
+
+/// The bytes of a body that nobody reads which are still taken, and the time for it. Go's server does as much: a client that is told to
+/// stop while it sends may not see the answer (curl 7.88 over HTTP/2 loses it when the stream's reset comes in the same moment).
+const LINGER: (usize, Duration) = (256 << 10, Duration::from_millis(500));
+/// As many bodies are taken so at once; others end at once.
+const LINGERING: usize = 64;
+static LINGER_PLACES: Semaphore = Semaphore::const_new(LINGERING);
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let Some(mut body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
+        let (Ok(runtime), Ok(place)) = (Handle::try_current(), LINGER_PLACES.try_acquire()) else { return };
+        runtime.spawn(async move {
+            let mut left = LINGER.0;
+            let reading = async {
+                while let Some(Ok(frame)) = body.frame().await {
+                    left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+                    if left == 0 {
+                        break;
+                    }
+                }
+            };
+            let _ = clock::timeout(LINGER.1, reading).await;
+            drop(place);
+        });
+    }
 }
 
 /// A companion of a body. It is dropped with it.
@@ -149,10 +191,11 @@ impl http_body::Body for Body {
                 let next = ready!(stream.get_mut().poll_next_unpin(cx));
                 Poll::Ready(next.map(|chunk| chunk.map(Frame::data)))
             }
-            Body::Network(incoming) => {
+            Body::Network(incoming) | Body::Arriving(Arriving(Some(incoming))) => {
                 let next = ready!(Pin::new(incoming).poll_frame(cx));
                 Poll::Ready(next.map(|frame| frame.map_err(Into::into)))
             }
+            Body::Arriving(Arriving(None)) => Poll::Ready(None),
             Body::With(both) => {
                 let (body, along) = &mut **both;
                 let next = ready!(Pin::new(body).poll_frame(cx));
@@ -168,7 +211,8 @@ impl http_body::Body for Body {
         match self {
             Body::Whole(bytes) => bytes.is_none(),
             Body::Stream(_) => false,
-            Body::Network(incoming) => incoming.is_end_stream(),
+            Body::Network(incoming) | Body::Arriving(Arriving(Some(incoming))) => incoming.is_end_stream(),
+            Body::Arriving(Arriving(None)) => true,
             Body::With(both) => both.0.is_end_stream(),
         }
     }
@@ -177,8 +221,58 @@ impl http_body::Body for Body {
         match self {
             Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Body::Stream(_) => SizeHint::default(),
-            Body::Network(incoming) => incoming.size_hint(),
+            Body::Network(incoming) | Body::Arriving(Arriving(Some(incoming))) => incoming.size_hint(),
+            Body::Arriving(Arriving(None)) => SizeHint::with_exact(0),
             Body::With(both) => both.0.size_hint(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    /// Says at its end whether it was sent to its end.
+    struct Sent(Option<oneshot::Sender<bool>>, bool);
+
+    impl Drop for Sent {
+        fn drop(&mut self) {
+            let _ = self.0.take().map(|end| end.send(self.1));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_may_end_what_it_sends_though_nobody_reads_it() {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let refuse = service_fn(|request: http::Request<Incoming>| {
+            drop(Body::Arriving(request.into_body().into()));
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(Body::from("no"))))
+        });
+        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        tokio::spawn(server.serve_connection(TokioIo::new(near), refuse));
+        let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let (mut sender, connection) = builder.handshake(TokioIo::new(far)).await.unwrap();
+        tokio::spawn(connection);
+
+        let (pieces, come) = mpsc::unbounded_channel::<&'static str>();
+        let (end, ended) = oneshot::channel();
+        let body = futures::stream::unfold((come, Sent(Some(end), false)), |(mut come, mut sent)| async move {
+            let piece = come.recv().await;
+            sent.1 = piece.is_none();
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(piece?.as_bytes()))), (come, sent)))
+        });
+        pieces.send("a").unwrap();
+        let body = http_body_util::StreamBody::new(Box::pin(body));
+        let answer = sender.send_request(http::Request::post("http://a/").body(body).unwrap()).await.unwrap();
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "no");
+        pieces.send("b").unwrap();
+        drop(pieces);
+        assert!(ended.await.unwrap(), "its stream was reset");
     }
 }

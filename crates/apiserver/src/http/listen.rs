@@ -48,7 +48,7 @@ pub async fn listen(router: Arc<Router>, address: SocketAddr, tls: Arc<rustls::S
     let service = move |peer: Peer| {
         let router = router.clone();
         move |request: Request<Incoming>| {
-            let mut request = request.map(Body::Network);
+            let mut request = request.map(|body| Body::Arriving(body.into()));
             request.extensions_mut().insert(peer.clone());
             chain::handle(router.clone(), request)
         }

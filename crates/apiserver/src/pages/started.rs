@@ -19,10 +19,12 @@ const HOOKS: &[&str] = &[
     "bootstrap-controller",
     "start-system-namespaces-controller",
     "start-cluster-authentication-info-controller",
+    "start-legacy-token-tracking-controller",
     "start-service-ip-repair-controllers",
     "rbac/bootstrap-roles",
     "scheduling/bootstrap-system-priority-classes",
     "priority-and-fairness-config-producer",
+    "start-kubernetes-service-cidr-controller",
     "start-kube-aggregator-informers",
     "apiservice-status-local-available-controller",
     "apiservice-status-remote-available-controller",
@@ -44,7 +46,9 @@ pub const BOOTSTRAPPED: &[&str] = &[
     "bootstrap-controller",
     "start-system-namespaces-controller",
     "start-cluster-authentication-info-controller",
+    "start-legacy-token-tracking-controller",
     "priority-and-fairness-config-producer",
+    "start-kubernetes-service-cidr-controller",
 ];
 pub const INFORMED: &[&str] = &["generic-apiserver-start-informers"];
 pub const ADMITS: &[&str] = &["start-apiserver-admission-initializer"];

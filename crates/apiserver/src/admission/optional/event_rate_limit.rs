@@ -62,7 +62,7 @@ mod tests {
         for _ in 0..2 {
             write("jane").await.unwrap();
         }
-        assert_eq!(write("jane").await.unwrap_err(), "limit reached on type User for key jane");
+        assert_eq!(write("jane").await.unwrap_err(), "Too many requests: limit reached on type User for key jane");
         clock::sleep(Duration::from_secs(1)).await;
         write("jane").await.unwrap();
         assert!(write("jane").await.is_err());

@@ -55,7 +55,7 @@ impl Limits {
         for (limit, buckets) in &self.0 {
             let key = key(limit.sort);
             if !buckets.lock().take(limit, &key, Instant::now()) {
-                taken = Err(format!("limit reached on type {} for key {key}", limit.name));
+                taken = Err(format!("Too many requests: limit reached on type {} for key {key}", limit.name));
             }
         }
         taken
