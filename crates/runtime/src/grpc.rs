@@ -100,9 +100,21 @@ where
     let call = async {
         let codec = ProstCodec::<Q, A>::default();
         let path = PathAndQuery::from_static(path);
-        Ok(ready(channel).await?.unary(Request::new(question), path, codec).await?.into_inner())
+        let answer = ready(channel).await?.unary(Request::new(question), path, codec).await;
+        Ok(answer.map_err(lost)?.into_inner())
     };
     within(limit, call).await
+}
+
+/// A call whose connection broke has no answer, and nobody knows what became of it: gRPC for Go calls that Unavailable, where this
+/// library knows no code. What a server says itself has no cause here.
+fn lost(status: Status) -> Status {
+    match std::error::Error::source(&status) {
+        Some(_) if status.code() == Code::Unknown => {
+            Status::unavailable(format!("error reading from server: {}", status.message()))
+        }
+        _ => status,
+    }
 }
 
 /// One question that is answered by a stream of messages. The limit is for its beginning: an answer may stay open for ever.
@@ -120,7 +132,7 @@ where
     // Servers send their headers with the first message, for which there is no limit.
     let call =
         client.server_streaming(Request::new(question), PathAndQuery::from_static(path), ProstCodec::<Q, A>::default());
-    Ok(call.await?.into_inner())
+    Ok(call.await.map_err(lost)?.into_inner())
 }
 
 type Method = Arc<dyn Fn(http::Request<Incoming>) -> BoxFuture<'static, http::Response<Body>> + Send + Sync>;
@@ -240,6 +252,30 @@ mod tests {
         Text { text: text.to_owned() }
     }
 
+    #[tokio::test]
+    async fn nobody_knows_what_became_of_a_call_whose_server_died() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s.sock");
+        let (called, mut calls) = tokio::sync::mpsc::unbounded_channel();
+        let server = Server::default().unary("/t.T/Hang", move |_: Text| {
+            called.send(()).expect("the test waits for it");
+            std::future::pending::<Result<Text, Status>>()
+        });
+        let serving = tokio::spawn(server.serve(listen(&socket).unwrap()));
+        let channel = channel(&socket);
+        let asking =
+            tokio::spawn(
+                async move { unary::<Text, Text>(&channel, "/t.T/Hang", text(""), Duration::from_secs(60)).await },
+            );
+        calls.recv().await.unwrap();
+        serving.abort();
+        let error = asking.await.unwrap().unwrap_err();
+        assert!(
+            words(&error).starts_with("rpc error: code = Unavailable desc = error reading from server: "),
+            "{error:?}"
+        );
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_service_answers_refuses_and_is_not_waited_for_without_end() {
         let folder = tempfile::tempdir().unwrap();
@@ -249,6 +285,7 @@ mod tests {
                 if question.text == "no" { Err(Status::invalid_argument("no")) } else { Ok(question) }
             })
             .unary("/t.T/Hang", |_: Text| std::future::pending::<Result<Text, Status>>())
+            .unary("/t.T/Unknown", |_: Text| async { Err::<Text, _>(Status::unknown("no idea")) })
             .streaming("/t.T/Count", |_: Text| futures::stream::iter([Ok(text("1")), Ok(text("2"))]));
         let serving = tokio::spawn(server.serve(listen(&socket).unwrap()));
         let (channel, limit) = (channel(&socket), Duration::from_secs(1));
@@ -257,6 +294,10 @@ mod tests {
         let refused = ask("/t.T/Echo", text("no")).await.unwrap_err();
         assert_eq!(words(&refused), "rpc error: code = InvalidArgument desc = no");
         assert_eq!(ask("/t.T/Hang", text("")).await.unwrap_err().code(), Code::DeadlineExceeded);
+        assert_eq!(
+            words(&ask("/t.T/Unknown", text("")).await.unwrap_err()),
+            "rpc error: code = Unknown desc = no idea"
+        );
         assert_eq!(ask("/t.T/None", text("")).await.unwrap_err().code(), Code::Unimplemented);
         let long = ask("/t.T/Echo", text(&"x".repeat(MESSAGE_BYTES + 1))).await.unwrap_err();
         assert_eq!(long.code(), Code::OutOfRange, "{long:?}");

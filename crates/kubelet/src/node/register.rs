@@ -249,8 +249,14 @@ pub async fn run(kubelet: Arc<Kubelet>) {
     let mut kept_away = None;
     let leases = tokio::spawn(keep_lease(kubelet.clone(), client));
     let _abort_with_us = AbortOnDrop(leases);
-    let mut reported_at = 0;
+    let (mut reported_at, mut written) = (0, 0);
     loop {
+        // What the cache has of the time before the last write is known to be no longer so.
+        if kubelet.node.revision() >= written
+            && let Some(node) = kubelet.node.get(&Key::new("", &kubelet.config.node_name))
+        {
+            reported.conditions = reported.conditions.map(|all| as_they_stand(all, &node));
+        }
         let fresh = status(&kubelet, &reported).await;
         let now = clock::now().as_second();
         if without_heartbeats(&fresh) != without_heartbeats(&reported) || now - reported_at >= seconds(every.1) {
@@ -258,6 +264,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
                 Ok(node) => {
                     tell(&kubelet, &reported, &fresh);
                     (reported, reported_at) = (fresh, now);
+                    written = node.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
                     note_scheduling(&kubelet, &node, &mut kept_away);
                 }
                 Err(client::Error::Api(s)) if s.code == 404 => reported = register(&kubelet, &api).await,
@@ -278,6 +285,14 @@ pub async fn run(kubelet: Arc<Kubelet>) {
             Ok(()) = shuts_down.changed() => {}
         }
     }
+}
+
+/// The conditions that were reported, as others have left them: of a node that was silent for too long the cluster says that nobody
+/// knows how it is, and the node is to say otherwise at its next turn.
+fn as_they_stand(reported: Vec<NodeCondition>, node: &Node) -> Vec<NodeCondition> {
+    let held = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let stands = |one: NodeCondition| held.iter().find(|held| held.type_ == one.type_).cloned();
+    reported.into_iter().filter_map(stands).collect()
 }
 
 fn seconds(time: Duration) -> i64 {
