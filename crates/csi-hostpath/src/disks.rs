@@ -136,7 +136,7 @@ impl Disks {
             available: bytes(DEVICE_BYTES - used),
             unit: Unit::Bytes as i32,
         };
-        Ok(StatsResponse { usage: vec![usage] })
+        Ok(StatsResponse { usage: vec![usage], ..StatsResponse::default() })
     }
 
     pub fn unpublish(&self, request: &UnpublishRequest) -> io::Result<Empty> {

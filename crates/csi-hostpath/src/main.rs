@@ -38,7 +38,8 @@ struct Arguments {
     node_id: String,
     #[arg(long, default_value = "hostpath.csi.skiff.local")]
     name: String,
-    /// Lines of a method and `refuse WORDS`, `hang` or `lie`. It is read at each call, and may be missing.
+    /// Lines of a method and `refuse WORDS`, `hang` or `lie`; for Stats also `abnormal WORDS`, which it says of the volume. It is
+    /// read at each call, and may be missing.
     #[arg(long)]
     moods: PathBuf,
     /// A line for each call: its method, the volume, and what was said of it.
@@ -64,7 +65,12 @@ fn node(disks: &Arc<Disks>, moods: &Arc<Moods>, node_id: &str) -> Server {
             async move { asked.answer("GetInfo", "", || Ok(info)).await }
         })
         .unary(GET_CAPABILITIES, |_: Empty| async {
-            let all = [Ability::StageUnstageVolume, Ability::ExpandVolume, Ability::GetVolumeStats];
+            let all = [
+                Ability::StageUnstageVolume,
+                Ability::ExpandVolume,
+                Ability::GetVolumeStats,
+                Ability::VolumeCondition,
+            ];
             let capability = |ability: Ability| Capability { rpc: Some(Rpc { r#type: ability as i32 }) };
             Ok(Capabilities { capabilities: all.map(capability).to_vec() })
         })
@@ -76,7 +82,13 @@ fn node(disks: &Arc<Disks>, moods: &Arc<Moods>, node_id: &str) -> Server {
         })
         .unary(STATS, move |request: StatsRequest| {
             let (disks, moods) = stats.clone();
-            async move { moods.answer("Stats", &request.volume_id, || disks.stats(&request).map_err(failed)).await }
+            let (message, volume) = (moods.ailment("Stats"), request.volume_id.clone());
+            let condition = VolumeCondition { abnormal: message.is_some(), message: message.unwrap_or_default() };
+            let told = move || {
+                let stats = disks.stats(&request).map_err(failed)?;
+                Ok(StatsResponse { volume_condition: Some(condition), ..stats })
+            };
+            async move { moods.answer("Stats", &volume, told).await }
         })
         .unary(STAGE, move |request: StageRequest| {
             let (disks, moods) = stage.clone();

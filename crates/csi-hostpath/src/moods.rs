@@ -19,6 +19,8 @@ enum Mood {
     Refusing(String),
     Hanging,
     Lying,
+    /// It does what it is asked, and says of the volume that it is not well.
+    Ailing(String),
 }
 
 /// The mood of a method. A line that says something else is a fault of the test, and refuses.
@@ -28,7 +30,10 @@ fn mood(text: &str, method: &str) -> Mood {
         None | Some("") => Mood::Willing,
         Some("hang") => Mood::Hanging,
         Some("lie") => Mood::Lying,
-        Some(other) => Mood::Refusing(other.strip_prefix("refuse ").unwrap_or("no such mood").to_owned()),
+        Some(other) => match (other.strip_prefix("abnormal "), other.strip_prefix("refuse ")) {
+            (Some(what), _) => Mood::Ailing(what.to_owned()),
+            (None, why) => Mood::Refusing(why.unwrap_or("no such mood").to_owned()),
+        },
     }
 }
 
@@ -45,6 +50,18 @@ impl Moods {
         }
     }
 
+    fn mood(&self, method: &str) -> Mood {
+        mood(&fs::read_to_string(&self.file).unwrap_or_default(), method)
+    }
+
+    /// The words about volumes that are not well, where a method is to have any.
+    pub fn ailment(&self, method: &str) -> Option<String> {
+        match self.mood(method) {
+            Mood::Ailing(words) => Some(words),
+            _ => None,
+        }
+    }
+
     /// Answers a call as the mood is.
     pub async fn answer<A: Default>(
         &self,
@@ -53,8 +70,8 @@ impl Moods {
         work: impl FnOnce() -> Result<A, Status>,
     ) -> Result<A, Status> {
         self.note(method, what);
-        match mood(&fs::read_to_string(&self.file).unwrap_or_default(), method) {
-            Mood::Willing => work(),
+        match self.mood(method) {
+            Mood::Willing | Mood::Ailing(_) => work(),
             Mood::Refusing(why) => Err(Status::internal(why)),
             Mood::Hanging => std::future::pending().await,
             Mood::Lying => Ok(A::default()),
@@ -68,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_last_line_about_a_method_counts() {
-        let text = "Stage refuse no disk\nPublish hang\nStage lie\nUnstage \nUnpublish sing\n";
+        let text = "Stage refuse no disk\nPublish hang\nStage lie\nUnstage \nUnpublish sing\nStats abnormal the disk is gone\n";
         let refusing = |why: &str| Mood::Refusing(why.to_owned());
         for (method, expected) in [
             ("Stage", Mood::Lying),
@@ -76,6 +93,7 @@ mod tests {
             ("Unstage", Mood::Willing),
             ("Unpublish", refusing("no such mood")),
             ("GetInfo", Mood::Willing),
+            ("Stats", Mood::Ailing("the disk is gone".to_owned())),
         ] {
             assert_eq!(mood(text, method), expected, "{method}");
         }
@@ -88,8 +106,11 @@ mod tests {
         let (file, log) = (folder.path().join("moods"), folder.path().join("log"));
         let moods = Moods::new(&file, &log);
         assert_eq!(moods.answer("Stage", "v", || Ok(7)).await.unwrap(), 7);
+        fs::write(&file, "Stage abnormal old").unwrap();
+        assert_eq!((moods.ailment("Stage").as_deref(), moods.ailment("Publish")), (Some("old"), None));
+        assert_eq!(moods.answer("Stage", "v", || Ok(7)).await.unwrap(), 7);
         fs::write(&file, "Stage refuse no disk").unwrap();
         assert_eq!(moods.answer("Stage", "v", || Ok(7)).await.unwrap_err().message(), "no disk");
-        assert_eq!(fs::read_to_string(&log).unwrap(), "Stage v\nStage v\n");
+        assert_eq!(fs::read_to_string(&log).unwrap(), "Stage v\nStage v\nStage v\n");
     }
 }

@@ -39,6 +39,8 @@ mod volume_room;
 mod volume_usage;
 pub mod volumes;
 
+use std::sync::Arc;
+
 use api::features::Feature;
 use client::{Caches, EventKind};
 use tokio::sync::watch;
@@ -78,6 +80,14 @@ pub async fn run_hollow(config: Config, caches: Caches) -> Result<(), Error> {
 }
 
 async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error> {
+    let (kubelet, pressures) = make(host, config, &caches)?;
+    live(kubelet, pressures, caches).await
+}
+
+type Measuring = watch::Sender<Pressures>;
+
+/// Makes the folders of a kubelet and the kubelet, which does nothing yet.
+fn make(host: Host, config: Config, caches: &Caches) -> Result<(Arc<Kubelet>, Measuring), Error> {
     waypoint::kubelet::start(&config.node_name);
     for folder in [&config.root_dir, &config.root_dir.join("pods"), &config.log_dir] {
         files::modes::folder(folder, files::modes::NODE_FOLDER)
@@ -85,7 +95,10 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
     }
     orphans::narrow(&config);
     let (pressures, measured) = watch::channel(Pressures::default());
-    let kubelet = Kubelet::new(config, host, &caches, measured)?;
+    Ok((Kubelet::new(config, host, caches, measured)?, pressures))
+}
+
+async fn live(kubelet: Arc<Kubelet>, pressures: Measuring, caches: Caches) -> Result<(), Error> {
     begin(&kubelet)?;
     kubelet.affinity.save().await.map_err(Error::Machine)?;
     find_users(&kubelet).await?;
@@ -105,6 +118,7 @@ async fn run_on(host: Host, config: Config, caches: Caches) -> Result<(), Error>
         () = oom::watcher::run(kubelet.clone()) => {}
         () = devices::register::run(kubelet.devices.clone()), if kubelet.host.plugins => {}
         () = kubelet.claims.drivers.run(), if kubelet.host.plugins => {}
+        () = volume_usage::watch_health(kubelet.clone()), if kubelet.config.features.enabled(Feature::CSIVolumeHealth) => {}
         () = pod::health::wake(kubelet.clone()), if kubelet.config.features.enabled(Feature::ResourceHealthStatus) => {}
         () = affinity::reconcile::run(kubelet.clone()), if kubelet.affinity.shares() => {}
         () = server::pod_resources::serve(kubelet.clone()), if kubelet.host.plugins => {}

@@ -34,6 +34,13 @@ pub struct Room {
     pub inodes: Option<Amounts>,
 }
 
+/// The health of a volume, as its driver tells it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Health {
+    pub is_abnormal: bool,
+    pub message: String,
+}
+
 /// One volume of a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeUsage {
@@ -42,6 +49,8 @@ pub struct VolumeUsage {
     pub claim: Option<(String, String)>,
     pub time: Timestamp,
     pub room: Room,
+    /// Absent where nobody tells it.
+    pub health: Option<Health>,
 }
 
 /// A volume that is a whole disk.

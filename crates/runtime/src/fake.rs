@@ -33,6 +33,9 @@ pub enum Moment {
 /// back, and fails if that is an error.
 pub type Interceptor = Arc<dyn Fn(&str, Moment) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
+/// Asked whenever somebody wants to hear of containers, in the place of the engine itself.
+pub type Teller = Arc<dyn Fn() -> BoxFuture<'static, Option<BoxStream<'static, String>>> + Send + Sync>;
+
 #[derive(Default)]
 struct State {
     calls: Vec<String>,
@@ -62,6 +65,7 @@ struct State {
     network_trouble: Option<String>,
     writes_logs: bool,
     interceptor: Option<Interceptor>,
+    teller: Option<Teller>,
 }
 
 /// See the module. Cloning shares the state.
@@ -220,6 +224,17 @@ impl Fake {
             // Nobody listening is fine.
             let _ = self.events.send(container.id.clone());
         }
+    }
+
+    /// The ids of the containers that it speaks of from now on.
+    pub fn spoken_of(&self) -> BoxStream<'static, String> {
+        let ids = tokio_stream::wrappers::BroadcastStream::new(self.events.subscribe());
+        ids.filter_map(|id| std::future::ready(id.ok())).boxed()
+    }
+
+    /// From now on somebody else tells of its containers.
+    pub fn let_tell(&self, teller: Teller) {
+        self.state.lock().teller = Some(teller);
     }
 
     /// A call that changes something.
@@ -661,8 +676,11 @@ impl Runtime for Fake {
     }
 
     async fn events(&self) -> Option<BoxStream<'static, String>> {
-        let ids = tokio_stream::wrappers::BroadcastStream::new(self.events.subscribe());
-        Some(ids.filter_map(|id| std::future::ready(id.ok())).boxed())
+        let teller = self.state.lock().teller.clone();
+        match teller {
+            Some(teller) => teller().await,
+            None => Some(self.spoken_of()),
+        }
     }
 
     async fn set_pod_cidr(&self, _: &str) -> Result<()> {

@@ -289,8 +289,8 @@ mod tests {
             assert_eq!(Features::set(&settings).expect(text).warnings(&settings), expected, "{text}");
         };
         check("", &[]);
-        check("CSIVolumeHealth=true", &["feature gates that change nothing here: CSIVolumeHealth=true"]);
-        check("CSIVolumeHealth=false,WatchList=true", &[]);
+        check("APIServingWithRoutine=true", &["feature gates that change nothing here: APIServingWithRoutine=true"]);
+        check("APIServingWithRoutine=false,WatchList=true,CSIVolumeHealth=true", &[]);
         check("WinDSR=true", &["Setting GA feature gate WinDSR=true. It will be removed in a future release."]);
         check("KMSv1=false", &["Setting deprecated feature gate KMSv1=false. It will be removed in a future release."]);
     }

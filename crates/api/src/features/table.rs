@@ -53,7 +53,7 @@ gates! {
     CRDValidationRatcheting = LOCKED,
     CSIMigrationPortworx = LOCKED,
     CSIServiceAccountTokenSecrets = BETA,
-    CSIVolumeHealth = ALPHA,
+    CSIVolumeHealth = ALPHA.acts(),
     ChangeContainerStatusOnKubeletRestart = DEPRECATED,
     ClearingNominatedNodeNameAfterBinding = BETA,
     ClientsAllowCBOR = ALPHA,

@@ -200,6 +200,16 @@ pub struct StatsRequest {
 pub struct StatsResponse {
     #[prost(message, repeated, tag = "1")]
     pub usage: Vec<VolumeUsage>,
+    #[prost(message, optional, tag = "2")]
+    pub volume_condition: Option<VolumeCondition>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct VolumeCondition {
+    #[prost(bool, tag = "1")]
+    pub abnormal: bool,
+    #[prost(string, tag = "2")]
+    pub message: String,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]

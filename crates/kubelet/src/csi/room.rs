@@ -1,4 +1,4 @@
-//! How full volumes are, as their drivers say.
+//! How full volumes are, and how healthy, as their drivers say.
 //! Upstream counterpart: pkg/volume/csi/csi_metrics.go.
 
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
         Csi,
         messages::{Ability, STATS, StatsRequest, StatsResponse, Unit},
     },
-    volume_room::{Amounts, Room},
+    volume_room::{Amounts, Health, Room},
 };
 
 /// The room that a driver reports, of each unit the last word. Less than nothing is nothing.
@@ -19,12 +19,19 @@ fn room(said: &StatsResponse) -> Room {
     Room { bytes: of(Unit::Bytes), inodes: of(Unit::Inodes) }
 }
 
+/// The health that a driver reports. One that can tell it and says nothing has a healthy volume, as upstream takes it.
+fn health(said: &StatsResponse) -> Health {
+    let condition = said.volume_condition.clone().unwrap_or_default();
+    Health { is_abnormal: condition.abnormal, message: condition.message }
+}
+
 impl Csi {
-    /// How full a Pod's volume is, if its driver tells that.
-    pub async fn room(&self, pod_uid: &str, volume: &str) -> Option<Room> {
+    /// How full a Pod's volume is, if its driver tells that, and its health, if that is asked for and the driver tells it too.
+    pub async fn room(&self, pod_uid: &str, volume: &str, asks_health: bool) -> Option<(Room, Option<Health>)> {
         let held = self.held.lock().get(&(pod_uid.to_owned(), volume.to_owned())).cloned()?;
         let driver = self.drivers.find(&held.volume.driver)?;
-        if !driver.abilities().await.ok()?.contains(&Ability::GetVolumeStats) {
+        let abilities = driver.abilities().await.ok()?;
+        if !abilities.contains(&Ability::GetVolumeStats) {
             return None;
         }
         let request = StatsRequest {
@@ -32,22 +39,32 @@ impl Csi {
             volume_path: held.target.display().to_string(),
             staging_target_path: held.staged.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
         };
-        driver.call(STATS, request).await.ok().map(|said| room(&said))
+        let said = driver.call(STATS, request).await.ok()?;
+        let tells_health = asks_health && abilities.contains(&Ability::VolumeCondition);
+        Some((room(&said), tells_health.then(|| health(&said))))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::csi::messages::VolumeUsage;
+    use crate::csi::messages::{VolumeCondition, VolumeUsage};
 
     #[test]
     fn what_a_driver_says_is_taken_by_its_units() {
         let said = |unit: i32, total: i64, available: i64, used: i64| VolumeUsage { available, total, used, unit };
         let usage = vec![said(1, 9, 9, 9), said(1, 10, 7, 3), said(2, 5, -1, 6), said(7, 1, 1, 1)];
-        let room = room(&StatsResponse { usage });
+        let room = room(&StatsResponse { usage, volume_condition: None });
         assert_eq!(room.bytes, Some(Amounts { total: 10, free: 7, used: 3 }));
         assert_eq!(room.inodes, Some(Amounts { total: 5, free: 0, used: 6 }));
         assert_eq!(super::room(&StatsResponse::default()), Room::default());
+    }
+
+    #[test]
+    fn a_driver_that_says_nothing_of_its_volume_has_a_healthy_one() {
+        assert_eq!(health(&StatsResponse::default()), Health::default());
+        let condition = VolumeCondition { abnormal: true, message: "gone".to_owned() };
+        let said = StatsResponse { volume_condition: Some(condition), ..StatsResponse::default() };
+        assert_eq!(health(&said), Health { is_abnormal: true, message: "gone".to_owned() });
     }
 }

@@ -2,6 +2,7 @@
 //! Upstream counterpart: pkg/kubelet/logs.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -26,13 +27,15 @@ use crate::{
 const COMPRESSED: &str = ".gz";
 /// A part that was not compressed to its end.
 const UNFINISHED: &str = ".tmp";
+/// It stands between the number of a log and the moment at which a part of it was moved away.
+const PART: &str = ".log.";
 
 /// Looks at the logs now and then. Runs for ever.
 pub async fn run(kubelet: Arc<Kubelet>) {
     let settings = &kubelet.config.settings.logs;
     loop {
         clock::sleep(settings.interval).await;
-        if kubelet.pods.is_empty() || !any_large(&kubelet.logs, settings.max_bytes) {
+        if kubelet.pods.is_empty() || !any_wants_work(&kubelet.logs, settings.max_bytes) {
             continue;
         }
         let state = Some(ContainerStateValue { state: ContainerState::ContainerRunning as i32 });
@@ -47,31 +50,41 @@ async fn rotate_if_large(kubelet: &Kubelet, id: String) {
     let Ok(status) = kubelet.config.runtime.container_status(&id).await else { return };
     let path = PathBuf::from(&status.log_path);
     let settings = &kubelet.config.settings.logs;
-    if !open(&kubelet.logs, &path).and_then(|file| file.metadata()).is_ok_and(|m| m.len() > settings.max_bytes) {
-        return;
-    }
-    if let Err(error) = rotate(kubelet, &id, &path, settings).await {
+    let done = match open(&kubelet.logs, &path).and_then(|file| file.metadata()) {
+        Ok(log) if log.len() > settings.max_bytes => rotate(kubelet, &id, &path, settings).await,
+        // The kubelet was killed after it moved the log away: the engine still writes to the part.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => reopen(kubelet, &id).await,
+        _ => return,
+    };
+    if let Err(error) = done {
         tracing::warn!(path = %path.display(), %error, "a log could not be rotated");
     }
 }
 
 async fn rotate(kubelet: &Kubelet, id: &str, path: &Path, settings: &LogRotation) -> io::Result<()> {
     let (at, settings) = (place(&kubelet.logs, path)?, settings.clone());
+    let now = clock::now();
     let (name, moved) = blocking(move || {
         let (folder, name) = at;
         clear(&folder, &name, &settings)?;
         let mut moved = name.clone();
-        moved.push(format!(".{}", clock::now().strftime("%Y%m%d-%H%M%S")));
+        moved.push(format!(".{}", now.strftime("%Y%m%d-%H%M%S")));
         folder.rename(&name, &moved)?;
         io::Result::Ok((name, moved))
     })
     .await?;
-    // An engine that does not open the log anew goes on with the one that was moved: it gets its name back.
-    if let Err(error) = kubelet.config.runtime.reopen_log(id).await {
+    let Err(error) = reopen(kubelet, id).await else { return Ok(()) };
+    // An engine that does not open the log anew goes on with the one that was moved: it gets its name back. One that has done
+    // it all the same, and whose answer got lost, writes to another one by then.
+    if open(&kubelet.logs, path).is_err() {
         place(&kubelet.logs, path)?.0.rename(&moved, &name)?;
-        return Err(io::Error::other(format!("the engine does not reopen it: {error}")));
     }
-    Ok(())
+    Err(error)
+}
+
+async fn reopen(kubelet: &Kubelet, id: &str) -> io::Result<()> {
+    let reopened = kubelet.config.runtime.reopen_log(id).await;
+    reopened.map_err(|error| io::Error::other(format!("the engine does not reopen it: {error}")))
 }
 
 /// Removes what is too much of what was moved away and compresses the rest, so that with the part that comes now and the log
@@ -114,17 +127,25 @@ fn compress(folder: &Dir, part: &OsStr) -> io::Result<()> {
     folder.remove(part)
 }
 
-fn any_large(folders: &LogFolders, max_bytes: u64) -> bool {
+/// Whether a log is too large, or gone while a part of it is there.
+fn any_wants_work(folders: &LogFolders, max_bytes: u64) -> bool {
     // A log stands in a container's folder in a Pod's folder; nothing else counts.
-    let is_large = |folder: Dir| {
-        let mut large = false;
+    let wants_work = |folder: Dir| {
+        let (mut large, mut logs, mut moved) = (false, BTreeSet::new(), BTreeSet::new());
         let looked = folder.walk(|path, meta| {
-            let is_log = path.extension().is_some_and(|end| end == "log") && !files::beneath::is_folder(meta);
-            large |= is_log && u64::try_from(meta.st_size).is_ok_and(|size| size > max_bytes);
+            if files::beneath::is_folder(meta) {
+                return;
+            }
+            if path.extension().is_some_and(|end| end == "log") {
+                large |= u64::try_from(meta.st_size).is_ok_and(|size| size > max_bytes);
+                logs.insert(path.to_owned());
+            } else if let Some((log, _)) = path.to_string_lossy().split_once(PART) {
+                moved.insert(PathBuf::from(format!("{log}.log")));
+            }
         });
-        looked.is_ok() && large
+        looked.is_ok() && (large || !moved.is_subset(&logs))
     };
-    folders.pods().any(|pod| folders.of_pod(&pod).into_iter().any(is_large))
+    folders.pods().any(|pod| folders.of_pod(&pod).into_iter().any(wants_work))
 }
 
 #[cfg(test)]

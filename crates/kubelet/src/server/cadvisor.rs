@@ -369,9 +369,50 @@ fn machine(machine: &Machine, topology: &Topology) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
-    use crate::node::counters::Carried;
+    use crate::node::{counters::Carried, disk_counts::DiskCounts};
+
+    /// The page about one container of which the kernel tells all that dashboards ask for.
+    pub fn page() -> String {
+        let some = Some(1);
+        let disk = DiskCounts { device: (8, 0), reads: some, writes: some, read_bytes: some, written_bytes: some };
+        let counters = Counters {
+            cpu_total: some,
+            cpu_user: some,
+            cpu_system: some,
+            periods: some,
+            throttled_periods: some,
+            memory: some,
+            working_set: some,
+            rss: some,
+            cache: some,
+            swap: some,
+            limit: some,
+            shares: some,
+            disks: vec![disk],
+            ..Counters::default()
+        };
+        let network = [("eth0".to_owned(), Carried { received: [1; 4], sent: [1; 4] })].into();
+        let of = || "x".to_owned();
+        let one = Counted {
+            id: of(),
+            container: of(),
+            image: of(),
+            name: of(),
+            namespace: of(),
+            pod: of(),
+            started: Some(1),
+            ooms: 0,
+            counters,
+            open: OpenFiles::default(),
+            network,
+        };
+        let all = [one];
+        let mut out = render(&all, false, 5000);
+        cadvisor_disks::render(&mut out, &all, &[], |_| "/dev/sda".to_owned(), 5000);
+        out + &machine(&Machine::default(), &crate::affinity::topology::machines::dual_socket_ht())
+    }
 
     #[test]
     fn rows_are_those_that_dashboards_read() {

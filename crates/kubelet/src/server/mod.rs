@@ -20,6 +20,8 @@ mod resource_metrics;
 mod streams;
 mod summary;
 mod system_logs;
+#[cfg(test)]
+mod tests;
 mod volume_metrics;
 
 use std::sync::Arc;

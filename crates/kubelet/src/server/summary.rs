@@ -205,6 +205,9 @@ fn volume(usage: &VolumeUsage) -> Value {
     if let Some((namespace, name)) = &usage.claim {
         volume.insert("pvcRef".to_owned(), json!({"name": name, "namespace": namespace}));
     }
+    if let Some(health) = &usage.health {
+        volume.insert("volumeHealthStats".to_owned(), json!({"abnormal": health.is_abnormal}));
+    }
     Value::Object(volume)
 }
 
@@ -230,7 +233,7 @@ mod tests {
         },
         pod::fixture::at,
         usage::tests::sample,
-        volume_room::Room,
+        volume_room::{Health, Room},
     };
 
     fn stalls() -> (Stalls, Value) {
@@ -311,13 +314,19 @@ mod tests {
             "ephemeral-storage": shown(20),
             "volume": [{
                 "time": at(4), "name": "v", "capacityBytes": 10, "availableBytes": 7, "usedBytes": 3,
-                "pvcRef": {"name": "data", "namespace": "n"},
+                "pvcRef": {"name": "data", "namespace": "n"}, "volumeHealthStats": {"abnormal": true},
             }],
         }]);
         let amounts = Some(Amounts { total: 10, free: 7, used: 3 });
         let claim = Some(("n".to_owned(), "data".to_owned()));
-        let volumes =
-            vec![VolumeUsage { name: "v".into(), claim, time: at(4), room: Room { bytes: amounts, inodes: None } }];
+        let health = Some(Health { is_abnormal: true, message: "not shown".to_owned() });
+        let volumes = vec![VolumeUsage {
+            name: "v".into(),
+            claim,
+            time: at(4),
+            room: Room { bytes: amounts, inodes: None },
+            health,
+        }];
         let machine = Machine { name: "node", booted: None, processes: None };
         let disks = Disks { node: None, images: None, pods };
         let document = render(&node(vec![pod]), &machine, &disks, &[("u".to_owned(), volumes)].into());

@@ -48,6 +48,7 @@ struct State {
     last_stage: StageRequest,
     last_publish: PublishRequest,
     last_expand: ExpandRequest,
+    stats: StatsResponse,
 }
 
 /// The state that outlives a process of the driver.
@@ -124,6 +125,11 @@ impl Disks {
         self.state.lock().last_expand.clone()
     }
 
+    /// From now on it says this of its volumes.
+    pub fn says(&self, stats: StatsResponse) {
+        self.state.lock().stats = stats;
+    }
+
     /// The volumes that it has in use: `staged volume` and `published volume`.
     pub fn in_use(&self) -> Vec<String> {
         let state = self.state.lock();
@@ -180,8 +186,8 @@ impl Disks {
     }
 
     fn server(&self) -> Server {
-        let held: [Disks; 7] = std::array::from_fn(|_| self.clone());
-        let [info, abilities, stage, unstage, publish, unpublish, expand] = held;
+        let held: [Disks; 8] = std::array::from_fn(|_| self.clone());
+        let [info, abilities, stage, unstage, publish, unpublish, expand, stats] = held;
         Server::default()
             .unary(GET_INFO, move |_: Empty| {
                 info.clone().called("GetInfo", String::new(), |disks, _| Ok(disks.info.lock().clone()))
@@ -210,6 +216,9 @@ impl Disks {
                     state.last_expand = request;
                     Ok(ExpandResponse::default())
                 })
+            })
+            .unary(STATS, move |request: StatsRequest| {
+                stats.clone().called("GetStats", request.volume_id, |_, state| Ok(state.stats.clone()))
             })
             .unary(UNPUBLISH, move |request: UnpublishRequest| {
                 let what = request.volume_id.clone();

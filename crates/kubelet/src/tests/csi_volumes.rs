@@ -25,7 +25,7 @@ const STAGED: &str =
     "plugins/kubernetes.io/csi/d.example.com/aaa9402664f1a41f40ebbc52c9993eb66aeb366602958fdfaa283b71e64db123";
 
 /// A driver that stages, and an API server that knows it and has one volume of it, bound to the claim `c`.
-fn world(driver: Value, spec: Value) -> (World, Disks) {
+pub fn world(driver: Value, spec: Value) -> (World, Disks) {
     let mut driver = driver;
     if driver["volumeLifecycleModes"].is_null() {
         driver["volumeLifecycleModes"] = json!(["Persistent"]);
@@ -51,12 +51,12 @@ fn world(driver: Value, spec: Value) -> (World, Disks) {
     (world, disks)
 }
 
-fn serve(world: &World, disks: &Disks) -> CsiDriver {
+pub fn serve(world: &World, disks: &Disks) -> CsiDriver {
     CsiDriver::with(world, D, &["1.0.0"], D, disks.clone())
 }
 
 /// A Pod with the claim `c` as its volume `v`.
-fn spec() -> Value {
+pub fn spec() -> Value {
     json!({
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 5,
@@ -88,7 +88,7 @@ async fn attach(world: &World) {
     world.api.put("/api/v1/nodes/n1", node);
 }
 
-async fn ready(world: &World, pod: &str) {
+pub async fn ready(world: &World, pod: &str) {
     until("the Pod is ready", || world.is_ready(pod)).await;
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     affinity::{self, fixture::Topology},
     config::Config,
     configuration::settings::Settings,
-    kubelet::Host,
+    kubelet::{Host, Kubelet},
     node::{cgroup::Cgroups, huge_pages::HugePages, machine::Machine},
     pod::spec::{
         hardening::{Modules, Sysctls},
@@ -102,6 +102,7 @@ pub struct World {
     gate: Gate,
     now: Mutex<Timestamp>,
     told: Mutex<BTreeSet<&'static str>>,
+    kubelet: Mutex<Weak<Kubelet>>,
 }
 
 impl World {
@@ -145,6 +146,7 @@ impl World {
             gate,
             now: Mutex::new(Timestamp::from_second(1_700_000_000).unwrap()),
             told: Mutex::default(),
+            kubelet: Mutex::default(),
         };
         modes::make(&world.manifests(), modes::NODE_FOLDER).unwrap();
         world
@@ -201,6 +203,11 @@ impl World {
     /// Where plugins register.
     pub fn registry(&self) -> PathBuf {
         self.path("kubelet/plugins_registry")
+    }
+
+    /// The kubelet that lives, as its own server sees it.
+    pub fn kubelet(&self) -> Arc<Kubelet> {
+        self.kubelet.lock().upgrade().expect("a kubelet that lives")
     }
 
     /// Where everything of the kubelet is.
@@ -283,8 +290,11 @@ impl World {
                 logind: self.logind.lock().clone(),
                 kernel_log: self.kernel_log.lock().clone(),
             };
+            let caches = client::Caches::new(client);
+            let (kubelet, pressures) = crate::make(host, config, &caches).unwrap();
+            *self.kubelet.lock() = Arc::downgrade(&kubelet);
             let ended = tokio::select! {
-                ended = crate::run_on(host, config, client::Caches::new(client)) => panic!("the kubelet ended: {ended:?}"),
+                ended = crate::live(kubelet, pressures, caches) => panic!("the kubelet ended: {ended:?}"),
                 () = self.gate.death() => false,
                 () = story() => true,
             };

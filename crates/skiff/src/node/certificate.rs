@@ -251,6 +251,10 @@ pub fn write_kubeconfig(path: &Path, server: &str, holder: &Holder, credential: 
 
 #[cfg(test)]
 mod tests {
+    use api::rules::certificate_request::CertificateRequest;
+    use json::{Value, json};
+    use k8s_openapi::api::certificates::v1::CertificateSigningRequestStatus;
+
     use super::*;
 
     /// A clock that was ahead when the certificate was signed.
@@ -298,19 +302,224 @@ mod tests {
         assert!(a.held(Purpose::Serving).unwrap().is_none(), "a key that does not fit");
     }
 
+    /// The life of the certificates that the cluster of the tests signs, and the moment at which a third of it is left: they
+    /// begin five minutes before they are signed.
+    const LIFE: i64 = 3600;
+    const DUE: i64 = LIFE - (LIFE + 300) / 3;
+
+    /// A cluster that signs what it is asked for, or leaves it lying.
+    #[derive(Clone)]
+    struct Cluster {
+        authority: Arc<pki::Authority>,
+        asked: Arc<parking_lot::Mutex<Vec<Value>>>,
+        sleeps: Arc<std::sync::atomic::AtomicBool>,
+    }
+
+    impl Cluster {
+        fn new() -> Cluster {
+            let authority = Arc::new(pki::Authority::create("test").unwrap());
+            Cluster { authority, asked: Arc::default(), sleeps: Arc::default() }
+        }
+
+        fn sleeps(&self, sleeps: bool) {
+            self.sleeps.store(sleeps, std::sync::atomic::Ordering::Relaxed);
+        }
+
+        fn asked(&self) -> usize {
+            self.asked.lock().len()
+        }
+
+        fn sign(&self, asked: &CertificateSigningRequest) -> String {
+            let wish = CertificateRequest::parse(&asked.spec.request.0).unwrap();
+            let serves = asked.spec.signer_name == Purpose::Serving.signer();
+            let grant = pki::Grant {
+                subject: &wish.subject,
+                dns_names: &wish.dns_names,
+                addresses: &wish.addresses,
+                emails: &wish.emails,
+                uris: &wish.uris,
+                public_key: &wish.public_key,
+                digital_signature: true,
+                key_encipherment: false,
+                usage: if serves { Usage::Server } else { Usage::Client },
+                seconds: LIFE,
+            };
+            self.authority.grant(&grant).unwrap()
+        }
+
+        async fn answer(self, request: http::Request<client::Body>) -> Value {
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            if is_watch {
+                // Nothing changes any more: what is decided is decided when it is made.
+                std::future::pending::<()>().await;
+            }
+            if request.method() == http::Method::GET {
+                let name =
+                    |held: &&Value| request.uri().to_string().contains(held["metadata"]["name"].as_str().unwrap());
+                let items: Vec<Value> = self.asked.lock().iter().filter(name).cloned().collect();
+                return json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+            }
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let mut asked: CertificateSigningRequest =
+                json::from_value(serde_json::from_slice(&body).unwrap()).unwrap();
+            asked.metadata.name = Some(format!("csr-{}-end", self.asked()));
+            if !self.sleeps.load(std::sync::atomic::Ordering::Relaxed) {
+                let certificate = Some(ByteString(self.sign(&asked).into_bytes()));
+                asked.status = Some(CertificateSigningRequestStatus { certificate, ..Default::default() });
+            }
+            let asked: Value = serde_json::from_str(&serde_json::to_string(&asked).unwrap()).unwrap();
+            self.asked.lock().push(asked.clone());
+            asked
+        }
+
+        fn client(&self) -> Client {
+            let cluster = self.clone();
+            client::in_process(tower::service_fn(move |request| {
+                let answer = cluster.clone().answer(request);
+                async move {
+                    let body = bytes::Bytes::from(answer.await.to_string());
+                    Ok::<_, std::convert::Infallible>(http::Response::new(http_body_util::Full::new(body)))
+                }
+            }))
+        }
+    }
+
+    /// The certificate that a client of this server sees.
+    async fn shown(serving: &Arc<Serving>) -> Facts {
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let server =
+            tokio_rustls::TlsAcceptor::from(Arc::new(pki::tls::server_config(serving.clone(), None, &[]).unwrap()));
+        let ours = pki::tls::client_config_believing_all(None, &[]).unwrap();
+        let name = rustls_pki_types::ServerName::try_from("a").unwrap();
+        let (accepted, connected) =
+            tokio::join!(server.accept(near), tokio_rustls::TlsConnector::from(Arc::new(ours)).connect(name, far));
+        accepted.unwrap();
+        let connected = connected.unwrap();
+        inspect::facts_der(&connected.get_ref().1.peer_certificates().unwrap()[0]).unwrap()
+    }
+
+    /// A node whose own way to its server is replaced together with its certificate.
+    struct Renewed {
+        cluster: Cluster,
+        holder: Holder,
+        serving: Arc<Serving>,
+        kubeconfig: std::path::PathBuf,
+        /// The client that the node's parts have all the time.
+        own: Client,
+        task: tokio::task::JoinHandle<()>,
+        folder: tempfile::TempDir,
+    }
+
+    impl Renewed {
+        fn begin() -> Renewed {
+            let (folder, cluster) = (tempfile::tempdir().unwrap(), Cluster::new());
+            let holder = Holder {
+                folder: folder.path().to_owned(),
+                node: "a".to_owned(),
+                hosts: vec!["a".to_owned(), "10.0.0.1".to_owned()],
+                authority: cluster.authority.certificate().to_owned(),
+            };
+            let first = pki::Authority::create("a").unwrap().issue(&holder.subject(Purpose::Serving)).unwrap();
+            let serving = Serving::new(&first).unwrap();
+            let kubeconfig = folder.path().join("kubeconfig");
+            // Nobody listens there: a client that goes this way was replaced.
+            let server = "https://127.0.0.1:1".to_owned();
+            let (own, way) = client::connect::replaceable(cluster.client());
+            let (_, of_services) = client::connect::replaceable(cluster.client());
+            let renewal = Renewal {
+                holder: holder.clone(),
+                client: cluster.client(),
+                serving: serving.clone(),
+                own: Some((way, kubeconfig.clone(), server.clone())),
+                services: Some((of_services, server)),
+            };
+            let task = tokio::spawn(renewal.run());
+            Renewed { cluster, holder, serving, kubeconfig, own, task, folder }
+        }
+
+        fn ends(&self) -> [i64; 3] {
+            [Purpose::Serving, Purpose::Client, Purpose::Services].map(|purpose| {
+                let (held, _) = self.holder.held(purpose).unwrap().expect("a valid certificate");
+                inspect::facts(&held.certificate).unwrap().not_after
+            })
+        }
+
+        /// Waits that long, and looks every minute whether what is shown and held is valid, and the same.
+        async fn wait(&self, seconds: i64) {
+            for _ in 0..seconds / 60 {
+                clock::sleep(Duration::from_secs(60)).await;
+                let (shown, now) = (shown(&self.serving).await, clock::now().as_second());
+                assert!(shown.is_valid(now), "{} s after its end", now - shown.not_after);
+                assert_eq!(shown.not_after, self.ends()[0]);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_runs_gets_new_certificates_before_its_own_end() {
+        clock::simulate(clock::Timestamp::from_second(1_750_000_000).unwrap(), 1);
+        let node = Renewed::begin();
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(node.own.clone());
+        assert!(nodes.list(&[]).await.is_ok(), "the way that it begins with leads to the cluster");
+        clock::sleep(Duration::from_secs(1)).await;
+        let first = node.ends();
+        assert_eq!(
+            (node.cluster.asked(), shown(&node.serving).await.not_after),
+            (3, first[0]),
+            "those that are missing"
+        );
+        assert!(nodes.list(&[]).await.is_err(), "the node goes the way of its kubeconfig from now on");
+        let config = std::fs::read_to_string(&node.kubeconfig).unwrap();
+        node.wait(DUE - 120).await;
+        assert_eq!((node.cluster.asked(), node.ends()), (3, first), "none is due yet");
+        node.wait(240).await;
+        let second = node.ends();
+        assert_eq!(node.cluster.asked(), 6, "each is asked for once");
+        assert!(first.iter().zip(second).all(|(first, second)| second > first + DUE - 120), "{first:?} {second:?}");
+        assert_ne!(std::fs::read_to_string(&node.kubeconfig).unwrap(), config);
+        // Each has a key of its own, and the request was made with it.
+        let keys = [Purpose::Serving, Purpose::Client, Purpose::Services].map(|purpose| {
+            let [certificate, key] = node.holder.files(purpose).map(|path| std::fs::read_to_string(path).unwrap());
+            assert!(inspect::key_belongs_to(&certificate, &key).unwrap());
+            key
+        });
+        assert!(keys[0] != keys[1] && keys[1] != keys[2]);
+        assert!(!node.task.is_finished());
+        node.task.abort();
+        drop(node.folder);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_does_not_sign_for_a_while_costs_no_certificate() {
+        clock::simulate(clock::Timestamp::from_second(1_750_000_000).unwrap(), 1);
+        let node = Renewed::begin();
+        clock::sleep(Duration::from_secs(1)).await;
+        let first = node.ends();
+        node.cluster.sleeps(true);
+        node.wait(DUE + 300).await;
+        assert_eq!((node.cluster.asked(), node.ends()), (4, first), "it waits for the first of the three");
+        node.cluster.sleeps(false);
+        // A quarter of an hour after it has asked, it asks anew.
+        node.wait(720).await;
+        assert_eq!(node.cluster.asked(), 4 + 3);
+        assert!(first.iter().zip(node.ends()).all(|(first, second)| second > first + DUE));
+        node.task.abort();
+        drop(node.folder);
+    }
+
     #[test]
     fn what_became_of_a_request() {
-        let csr = |status: json::Value| -> CertificateSigningRequest {
-            json::from_value(json::json!({
+        let csr = |status: Value| -> CertificateSigningRequest {
+            json::from_value(json!({
                 "metadata": {}, "spec": {"request": "", "signerName": "s"}, "status": status,
             }))
             .unwrap()
         };
-        let condition = |kind: &str| json::json!([{"type": kind, "status": "True", "message": "because"}]);
-        assert_eq!(outcome(&csr(json::json!({}))), None);
-        assert_eq!(outcome(&csr(json::json!({"conditions": condition("Approved")}))), None);
-        assert_eq!(outcome(&csr(json::json!({"conditions": condition("Denied")}))), Some(Err("because".into())));
-        let issued = json::json!({"conditions": condition("Approved"), "certificate": "UEVN"});
+        let condition = |kind: &str| json!([{"type": kind, "status": "True", "message": "because"}]);
+        assert_eq!(outcome(&csr(json!({}))), None);
+        assert_eq!(outcome(&csr(json!({"conditions": condition("Approved")}))), None);
+        assert_eq!(outcome(&csr(json!({"conditions": condition("Denied")}))), Some(Err("because".into())));
+        let issued = json!({"conditions": condition("Approved"), "certificate": "UEVN"});
         assert_eq!(outcome(&csr(issued)), Some(Ok("PEM".into())));
     }
 }
