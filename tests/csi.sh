@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Volumes of a CSI driver on a real node: a driver of the tests' own registers, kubectl plays the attacher, and Pods get what is
-# in the volumes; the driver refuses, hangs and goes, the kubelet is killed, and nothing is left mounted.
+# in the volumes; the driver refuses, hangs, lies and goes, the kubelet is killed, and nothing is left mounted.
 . "$(dirname "$0")/cluster.sh"
 
 DRIVER=hostpath.csi.skiff.local
@@ -17,6 +17,7 @@ release() {
 trap 'CODE=$?; set +e; release; (exit "$CODE"); on_exit' EXIT
 [ -x "$CSI" ] || fail "no driver beside the binary: build csi-hostpath"
 
+UP+=(--feature-gates=CSIVolumeHealth=true)
 "$SKIFF" "${UP[@]}" >/dev/null
 NODE=$(k get node -o 'jsonpath={.items[0].metadata.name}')
 ROOT=$DATA/kubelet
@@ -105,6 +106,7 @@ has "$NODE" k get node "$NODE" -o "jsonpath={.metadata.labels['hostpath\.csi\.sk
 has "$DRIVER" k get node "$NODE" -o "jsonpath={.metadata.annotations['csi\.volume\.kubernetes\.io/nodeid']}"
 
 step "a Pod waits for its volume to be attached, then it is staged and published"
+mood Stats abnormal the disk is going
 volume data Filesystem
 pod writer "echo written > /v/file; $FOREVER" "$(claim data)"
 until_true 30 has "kubernetes.io/csi/$DRIVER^vol-data" k get node "$NODE" -o 'jsonpath={.status.volumesInUse}'
@@ -128,12 +130,17 @@ called "Expand vol-data 2147483648" || fail "the driver was asked for its new si
 says "" k get pvc data -o 'jsonpath={.status.allocatedResourceStatuses}' || fail "nothing is left to do"
 has "MountVolume.NodeExpandVolume succeeded" k get events --field-selector reason=FileSystemResizeSuccessful
 
-step "the node tells how full volumes are"
+step "the node tells how full volumes are, and how healthy"
 summary() { k get --raw "/api/v1/nodes/$NODE/proxy/stats/summary"; }
 until_true 90 has '"pvcRef":{"name":"data","namespace":"default"}' summary
 has '"usedBytes":8' summary
 has 'kubelet_volume_stats_used_bytes{namespace="default",persistentvolumeclaim="data"} 8' \
     k get --raw "/api/v1/nodes/$NODE/proxy/metrics"
+has '"volumeHealthStats":{"abnormal":true}' summary
+has 'kubelet_volume_stats_health_status_abnormal{namespace="default",persistentvolumeclaim="data"} 1' \
+    k get --raw "/api/v1/nodes/$NODE/proxy/metrics"
+until_true 90 has "Volume v: the disk is going" k get events --field-selector reason=VolumeConditionAbnormal,involvedObject.name=writer
+mood Stats ""
 
 step "the kubelet is killed; what it has mounted it still knows"
 kill -9 "$(cat "$DATA/skiff.pid")"
@@ -210,6 +217,69 @@ until_true 30 called "Unpublish vol-data"
 k get pod again >/dev/null || fail "the Pod stays"
 mood Unpublish ""
 k wait --for=delete pod/again --timeout=150s >/dev/null
+
+step "a driver that hangs keeps nobody else waiting; when it has been killed and is there again, all goes on"
+again() {
+    kill -9 "$LAST"
+    wait "$LAST" 2>/dev/null || true
+    driver
+}
+# asked METHOD POD: the driver has been asked for the Pod's volume, which may have to be attached first.
+asked() {
+    attach
+    called "$1 vol-$2"
+}
+for name in slow quick; do volume $name Filesystem; done
+mood Stage hang
+pod slow "$FOREVER" "$(claim slow)"
+until_true 60 asked Stage slow
+mood Stage ""
+pod quick "$FOREVER" "$(claim quick)"
+until_true 60 attached quick
+says Pending phase slow || fail "the Pod waits for its volume"
+again
+lost() { k get events --field-selector reason=FailedMount,involvedObject.name=slow; }
+until_true 30 has 'MountVolume.MountDevice failed for volume "pv-slow" : rpc error: code = Unavailable' lost
+until_true 60 says Running phase slow
+mood Unpublish hang
+k delete pod slow --wait=false >/dev/null
+until_true 30 called "Unpublish vol-slow"
+mood Unpublish ""
+k delete pod quick --timeout=60s >/dev/null
+says 1 mounts "kubernetes.io~csi/pv-slow/mount" || fail "the Pod's volume is still there"
+k get pod slow >/dev/null || fail "the Pod stays until its volume is given back"
+again
+k wait --for=delete pod/slow --timeout=60s >/dev/null
+until_true 30 called "Unstage vol-slow"
+
+step "a driver that died while it staged may have done it: it is asked to undo that, although its Pod has gone meanwhile"
+volume gone Filesystem
+mood Stage hang
+pod gone "$FOREVER" "$(claim gone)"
+until_true 60 asked Stage gone
+mood Stage ""
+kill -9 "$LAST"
+wait "$LAST" 2>/dev/null || true
+until_true 30 has "rpc error" k get events --field-selector reason=FailedMount,involvedObject.name=gone
+k delete pod gone --timeout=60s >/dev/null
+driver
+until_true 30 called "Unstage vol-gone"
+
+step "a driver that lies: what it says to have unmounted and has not, the kubelet unmounts, and touches nothing in it"
+volume lied Filesystem
+pod lied "echo kept > /v/file; $FOREVER" "$(claim lied)"
+until_true 60 attached lied
+until_true 20 has kept cat "$WORK/volumes/vol-lied/file"
+mood Unpublish lie
+mood Unstage lie
+k delete pod lied --timeout=60s >/dev/null
+until_true 30 called "Unstage vol-lied"
+until_true 30 none mounts "$OWN"
+none mounts "kubernetes.io~csi" || fail "a volume stays mounted"
+until_true 30 says "" k get node "$NODE" -o 'jsonpath={.status.volumesInUse}'
+has kept cat "$WORK/volumes/vol-lied/file"
+mood Unpublish ""
+mood Unstage ""
 
 step "a driver that needs no attachments any more has them taken away, and its Pods keep their volumes"
 # Nothing of it can be changed: it is made anew.

@@ -29,10 +29,38 @@ is 'ca.crt namespace token' 'echo $(ls /var/run/secrets/kubernetes.io/serviceacc
 is 33554432 'cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max'
 has "Burstable" k get pod feat -o jsonpath='{.status.qosClass}'
 
+step "nobody writes to what the API gives"
+for file in /conf/greeting /conf/new /sub/greeting /sec/pw /down/labels /var/run/secrets/kubernetes.io/serviceaccount/token; do
+    refused "Read-only file system" inside "echo mine >$file"
+done
+
+step "logs are the bytes that were written"
+inside "printf 'one \\377\\300\\200 two\\n' >/proc/1/fd/1"
+bytes() { k logs feat -c main | od -An -tx1 | tr -d '\n'; }
+until_true 10 has "6f 6e 65 20 ff c0 80 20 74 77 6f 0a" bytes
+
+step "what a kubelet and a proxy answer"
+name=$(k get nodes -o jsonpath='{.items[0].metadata.name}')
+node=$(k get nodes -o jsonpath='{.items[0].status.addresses[?(@.type=="InternalIP")].address}')
+kubelet() { k get --raw "/api/v1/nodes/$name/proxy$1"; }
+magic() { kubelet "$1" >"$WORK/page" && od -An -tx1 -N2 "$WORK/page"; }
+has '"kind":"PodList"' kubelet /pods
+has '"name":"feat"' kubelet /pods
+has '"name":"feat"' kubelet /runningpods/
+has '"kubeletconfig":{' kubelet /configz
+until_true 10 has 'prober_probe_total{container="main",namespace="default",pod="feat"' kubelet /metrics/probes
+has 'debug/pprof/profile">profile</a>' kubelet /debug/pprof/
+has "1f 8b" magic "/debug/pprof/profile?seconds=1"
+note=$(mktemp /var/log/skiff-test.XXXXXX)
+echo "said by the node" >"$note"
+has "${note##*/}</a>" kubelet /logs/
+has "said by the node" kubelet "/logs/${note##*/}"
+rm "$note"
+for page in healthz livez; do until_true 20 has '"healthy":true' curl -sf --max-time 3 "http://$node:10256/$page"; done
+
 step "a changed ConfigMap reaches its volume; a host port leads to the Pod"
 k patch configmap conf -p '{"data":{"greeting":"hello"}}' >/dev/null
 until_true 90 is hello 'cat /conf/greeting'
-node=$(k get nodes -o jsonpath='{.items[0].status.addresses[?(@.type=="InternalIP")].address}')
 until_true 10 has port curl -s --max-time 3 "http://$node:18099"
 
 step "a sticky Service, and one without endpoints refuses at once"
@@ -86,6 +114,10 @@ until_true 10 has "dying" k logs crash --previous
 has "Back-off restarting failed container" k describe pod crash
 has "0/1 nodes are available: 1 Insufficient cpu" k describe pod toobig
 
+step "a Pod that takes more of the disk than its volume may has to go"
+hoards() { k get pod hoards -o jsonpath='{.status.phase} {.status.reason} {.status.message}'; }
+until_true 40 has 'Failed Evicted Usage of EmptyDir volume "v" exceeds the limit "1Mi".' hoards
+
 step "static Pods come and go with their files"
 cat >"$DATA/manifests/fixed.yaml" <<'YAML'
 apiVersion: v1
@@ -107,7 +139,7 @@ step "a deletion runs the hook and leaves no folder"
 rm -f $HOST/prestop
 k delete pod feat --timeout=30s >/dev/null
 [ "$(cat $HOST/prestop)" = stop ] || fail "the preStop hook ran"
-k delete pod crash toobig --timeout=30s >/dev/null
+k delete pod crash hoards toobig --timeout=30s >/dev/null
 until_true 20 bash -c "[ -z \"\$(ls $DATA/kubelet/pods)\" ]"
 rm -rf $HOST
 

@@ -41,6 +41,34 @@ pod out "volumes: [{name: v, emptyDir: {}}], initContainers: [$MAKER]," ', volum
 until_true 20 has 'failed to prepare subPath for volumeMount "v" of container "c"' k get pod out -o jsonpath='{..waiting.message}'
 k delete pod sysctl users parts out --timeout=30s >/dev/null
 
+step "system calls are those that the Pod's profiles let through"
+mkdir -p "$DATA/kubelet/seccomp/own"
+echo '{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}]}' \
+    >"$DATA/kubelet/seccomp/own/no-mkdir.json"
+confined() { # NAME PROFILE: one more container
+    echo "}, {name: $1, image: \"$IMAGE\", command: [sh, -c, \"mkdir /made 2>/said; $FOREVER\"], securityContext: {seccompProfile: {$2}}"
+}
+pod confined 'securityContext: {seccompProfile: {type: RuntimeDefault}},' \
+    "$(confined open 'type: Unconfined')$(confined own 'type: Localhost, localhostProfile: own/no-mkdir.json')"
+pod unknown 'securityContext: {seccompProfile: {type: Localhost, localhostProfile: none.json}},'
+k wait --for=condition=Ready pod/confined --timeout=20s >/dev/null
+mode() { k exec confined -c "$1" -- sed -n 's/^Seccomp:\t//p' /proc/1/status; }
+for is in "c 2" "open 0" "own 2"; do says "${is#* }" mode "${is% *}" || fail "system calls of ${is% *}"; done
+says "" k exec confined -c open -- cat /said || fail "an open container makes folders"
+has "Operation not permitted" k exec confined -c own -- cat /said
+until_true 20 has "none.json: no such file or directory" k get pod unknown -o jsonpath='{..waiting.message}'
+has CreateContainerError k get pod unknown -o jsonpath='{..waiting.reason}'
+k delete pod confined unknown --timeout=30s >/dev/null
+
+step "skiff and its engine are spared when memory runs out, or it is said once that the kernel does not let them be"
+score() { cat "/proc/$1/oom_score_adj"; }
+engine=$(cat "$DATA/containerd/containerd.pid")
+if ! grep -q "does not let this process ask to be spared" "$DATA/skiff.log"; then
+    says "-999 -999" echo "$(score "$(cat "$DATA/skiff.pid")") $(score "$engine")" || fail "they are not spared"
+else
+    says 1 grep -c "does not let this process ask to be spared" "$DATA/skiff.log" || fail "it is said again and again"
+fi
+
 step "no local user reads what is in the data folder"
 [ "$(stat -c %a "$DATA" "$DATA/kubelet" "$DATA/kubelet/pods" "$DATA/logs" | paste -sd' ')" = "711 750 750 750" ] || fail "the folders' modes"
 open=$(find "$DATA/kubelet/pods" -mindepth 1 -maxdepth 1 -perm /007)
