@@ -12,6 +12,7 @@ mod node;
 mod objects;
 mod report;
 mod rows;
+mod rules;
 mod scheduler;
 mod subject;
 mod watching;
@@ -54,6 +55,9 @@ struct Args {
     /// Measure nothing but a whole node: its start, its Pods, what it costs when idle
     #[arg(long)]
     node_only: bool,
+    /// Measure nothing but rules in the kernel: many Services and policies, and one change among them (needs root)
+    #[arg(long)]
+    network_only: bool,
     /// Measure nothing but what authorization, admission, audit, encryption and fairness cost
     #[arg(long)]
     guards_only: bool,
@@ -87,6 +91,7 @@ async fn main() -> anyhow::Result<()> {
             node::measure(skiff, &mut report).await?;
             subject::clean_up();
         }
+        (None, Some(_)) if args.network_only => rules::measure(&mut report)?,
         (None, Some(skiff)) if args.guards_only => {
             guards::measure(skiff, args.pods / 2, &mut report).await?;
             subject::clean_up();
@@ -98,6 +103,7 @@ async fn main() -> anyhow::Result<()> {
             guards::measure(skiff, args.pods / 2, &mut report).await?;
             hollow::measure(skiff, &mut report).await?;
             if !args.control_plane_only {
+                rules::measure(&mut report)?;
                 node::measure(skiff, &mut report).await?;
                 node::join(skiff, &mut report)?;
             }

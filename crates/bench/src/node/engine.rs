@@ -1,7 +1,10 @@
-//! The engine alone: sandboxes with a container each, one after another and as many at once as the burst has Pods, asked for without a
+//! The engine alone: sandboxes with a container each, one after another and as many at once as a burst has Pods, asked for without a
 //! node in between. What Pods take beyond that is skiff's.
 
-use std::{collections::HashMap, path::Path};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
 
 use runtime::{
     Cri, Runtime,
@@ -12,7 +15,6 @@ use runtime::{
     },
 };
 
-use super::burst::PODS;
 use crate::{load::drive, report::Report};
 
 /// How many are started one after another.
@@ -46,23 +48,39 @@ fn container() -> ContainerConfig {
     }
 }
 
-/// Over the engine of the node that has this data folder.
-pub async fn measure(folder: &Path, report: &mut Report) -> anyhow::Result<()> {
-    let (engine, logs) = (&Cri::new(&folder.join("run/containerd.sock").display().to_string()), &folder.join("logs"));
-    let start = |i: usize| async move {
-        let config = sandbox(i, logs);
-        let id = engine.run_sandbox(config.clone(), "").await?;
-        let container = engine.create_container(&id, container(), config).await?;
-        engine.start_container(&container).await?;
-        anyhow::Ok(())
-    };
-    let single = drive(SINGLE, 1, start).await?;
-    report.add("the engine alone: a sandbox and a container, started", single.quantile(0.5), "ms", None, "median of 5");
-    remove(engine).await?;
-    let all = drive(PODS, PODS, start).await?;
-    let what = format!("the engine alone: {PODS} sandboxes at once, each with a container that is started");
-    report.add(&what, all.seconds, "s", None, "without volumes, probes and events");
-    remove(engine).await
+/// The engine of the node that has a data folder.
+pub struct Engine {
+    cri: Cri,
+    logs: PathBuf,
+}
+
+impl Engine {
+    pub fn of(folder: &Path) -> Self {
+        Engine { cri: Cri::new(&folder.join("run/containerd.sock").display().to_string()), logs: folder.join("logs") }
+    }
+
+    async fn start(&self, i: usize) -> anyhow::Result<()> {
+        let config = sandbox(i, &self.logs);
+        let id = self.cri.run_sandbox(config.clone(), "").await?;
+        let container = self.cri.create_container(&id, container(), config).await?;
+        Ok(self.cri.start_container(&container).await?)
+    }
+
+    pub async fn one_after_another(&self, report: &mut Report) -> anyhow::Result<()> {
+        let single = drive(SINGLE, 1, |i| self.start(i)).await?;
+        let what = "the engine alone: a sandbox and a container, started";
+        report.add(what, single.quantile(0.5), "ms", None, "median of 5");
+        remove(&self.cri).await
+    }
+
+    /// As many at once as a burst has Pods; the seconds that it took.
+    pub async fn at_once(&self, pods: usize, report: &mut Report) -> anyhow::Result<f64> {
+        let all = drive(pods, pods, |i| self.start(i)).await?;
+        let what = format!("the engine alone: {pods} sandboxes at once, each with a container that is started");
+        report.add(&what, all.seconds, "s", None, "without volumes, probes and events");
+        remove(&self.cri).await?;
+        Ok(all.seconds)
+    }
 }
 
 async fn remove(engine: &Cri) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 mod burst;
 mod engine;
+mod idle;
 pub mod network;
 mod start;
 
@@ -31,7 +32,7 @@ impl Drop for Cluster<'_> {
     }
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout.starts_with(b"0\n"))
 }
 
@@ -43,8 +44,8 @@ pub fn join(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
         return Ok(());
     }
     let cluster = Cluster { skiff, folder: crate::subject::scratch("joined")? };
-    let flags = ["--secure-port=17443", "--kubelet-port=21250", "--dns-port=21053", "--node-name=first", "--nodes=2"];
-    let said = output(Command::new(skiff).arg("up").arg("--data-dir").arg(&cluster.folder).args(flags))?;
+    let more = format!("--max-pods={}", idle::PODS + 10);
+    let said = output(up(skiff, &cluster.folder).args(["--nodes=2", &more]))?;
     let line = said.lines().find_map(|line| line.trim().strip_prefix("node first-2 joined and ready"));
     let mut words = line.context("`skiff up` does not say how long the node took")?.split_whitespace();
     let number: f64 = words.next().context("a duration")?.parse()?;
@@ -60,7 +61,16 @@ pub fn join(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
         Some(AtMost(25.0)),
         "without containerd, after a minute",
     );
-    network::measure(&cluster.folder, report)
+    network::measure(&cluster.folder, report)?;
+    idle::measure(&cluster.folder, agent, report)
+}
+
+/// `skiff up` beside another one that a user may have on this machine.
+fn up(skiff: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(skiff);
+    command.arg("up").arg("--data-dir").arg(folder);
+    command.args(["--secure-port=17443", "--kubelet-port=21250", "--dns-port=21053", "--node-name=first"]);
+    command
 }
 
 /// `skiff up` on this machine: how fast it starts, how fast a Pod runs, what it costs when nothing happens.
@@ -71,9 +81,8 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     }
     let folder = crate::subject::scratch("node")?;
     let cluster = Cluster { skiff, folder: folder.clone() };
-    let flags = ["--secure-port=17443", "--kubelet-port=21250", "--dns-port=21053", "--node-name=first"];
     let begun = Instant::now();
-    output(Command::new(skiff).arg("up").arg("--data-dir").arg(&folder).args(flags))?;
+    output(up(skiff, &folder).arg(format!("--max-pods={}", burst::MANY + 20)))?;
     let authority = std::fs::read_to_string(folder.join("pki/ca.crt"))?;
     let kubeconfig = folder.join("admin.kubeconfig");
     let token = output(Command::new("kubectl").arg("--kubeconfig").arg(&kubeconfig).args([
@@ -96,8 +105,10 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     report.add(what, begun.elapsed().as_secs_f64(), "s", Some(AtMost(5.0)), "");
     start::measure(&api, report).await?;
     let pid: u32 = std::fs::read_to_string(folder.join("skiff.pid"))?.trim().parse()?;
-    engine::measure(&folder, report).await?;
-    burst::measure(&api, pid, report).await?;
+    let engine = engine::Engine::of(&folder);
+    engine.one_after_another(report).await?;
+    let alone = engine.at_once(burst::FEW, report).await?;
+    burst::measure(burst::FEW, alone, &api, pid, report).await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = used(pid);
     const WINDOW: f64 = 60.0;
@@ -108,6 +119,8 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     report.add("whole node idle: CPU", cpu, "% of a core", Some(AtMost(1.0)), "over 60 s");
     let per_day = (after.1 - before.1) / 1e6 * 86_400.0 / WINDOW;
     report.add("whole node idle: disk writes", per_day, "MB/day", Some(AtMost(50.0)), "from 60 s");
+    let alone = engine.at_once(burst::MANY, report).await?;
+    burst::measure(burst::MANY, alone, &api, pid, report).await?;
     drop(cluster);
     Ok(())
 }
