@@ -22,8 +22,8 @@ pub const MANY: usize = 200;
 
 const PATH: &str = "/api/v1/namespaces/default/pods";
 
-/// Creates the Pods and waits on a watch until all of them run. `pid` is the node's own process; the engine alone took so many
-/// seconds for as many.
+/// Creates the Pods and waits on a watch until all of them run. `pid` is the node's own process, `alone` the seconds that
+/// the engine alone took for as many.
 pub async fn measure(pods: usize, alone: f64, api: &Api, pid: u32, report: &mut Report) -> anyhow::Result<()> {
     let selector = format!("labelSelector=bench%3Dburst-{pods}");
     let watch = format!("{PATH}?watch=true&{selector}");

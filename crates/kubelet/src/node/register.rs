@@ -251,7 +251,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
     let _abort_with_us = AbortOnDrop(leases);
     let (mut reported_at, mut written) = (0, 0);
     loop {
-        // What the cache has of the time before the last write is known to be no longer so.
+        // The cache may still have the Node of before the last write, which is known to be no longer so.
         if kubelet.node.revision() >= written
             && let Some(node) = kubelet.node.get(&Key::new("", &kubelet.config.node_name))
         {

@@ -51,7 +51,7 @@ async fn text(answer: Answer) -> String {
     String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// What is wrong with a row of the table.
+/// The fault of a row of the table.
 fn wrong(row: &str, pages: &BTreeMap<&str, Page>) -> Option<String> {
     let columns: Vec<&str> = row.split('\t').collect();
     match columns[..] {

@@ -1,4 +1,4 @@
-//! What the engine tells of containers through CRI's own stream, and a stream that ends, is refused or tells what is not so.
+//! The engine's words about containers through CRI's own stream, and a stream that ends, is refused or tells what is not so.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
