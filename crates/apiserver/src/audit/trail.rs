@@ -6,7 +6,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -53,23 +53,18 @@ struct Record {
 
 /// The requests over connections that are not complete.
 #[derive(Default)]
-pub(super) struct Open(Mutex<Numbered>);
-
-#[derive(Default)]
-struct Numbered {
-    last: u64,
-    records: HashMap<u64, Weak<Record>>,
+pub(super) struct Open {
+    last: AtomicU64,
+    records: Mutex<HashMap<u64, Weak<Record>>>,
 }
 
 impl Open {
     fn number(&self) -> u64 {
-        let mut open = self.0.lock();
-        open.last += 1;
-        open.last
+        self.last.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn all(&self) -> Vec<Trail> {
-        let records: Vec<Arc<Record>> = self.0.lock().records.values().filter_map(Weak::upgrade).collect();
+        let records: Vec<Arc<Record>> = self.records.lock().values().filter_map(Weak::upgrade).collect();
         records.into_iter().map(|record| Trail(Some(record))).collect()
     }
 }
@@ -110,7 +105,7 @@ impl Trail {
             open,
         });
         if let Some(open) = open {
-            auditor.open.0.lock().records.insert(open, Arc::downgrade(&record));
+            auditor.open.records.lock().insert(open, Arc::downgrade(&record));
         }
         Trail(Some(record))
     }
@@ -363,7 +358,7 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         if let Some(open) = self.open {
-            self.auditor.open.0.lock().records.remove(&open);
+            self.auditor.open.records.lock().remove(&open);
         }
         if self.done.swap(true, Ordering::Relaxed) {
             return;

@@ -10,7 +10,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use clock::Duration;
 use futures::{Stream, StreamExt, stream::BoxStream};
 use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::Semaphore};
@@ -51,19 +50,11 @@ static LINGER_PLACES: Semaphore = Semaphore::const_new(LINGERING);
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        let Some(mut body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
+        let Some(body) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
         let (Ok(runtime), Ok(place)) = (Handle::try_current(), LINGER_PLACES.try_acquire()) else { return };
+        let mut body = Body::Network(body);
         runtime.spawn(async move {
-            let mut left = LINGER.0;
-            let reading = async {
-                while let Some(Ok(frame)) = body.frame().await {
-                    left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-                    if left == 0 {
-                        break;
-                    }
-                }
-            };
-            let _ = clock::timeout(LINGER.1, reading).await;
+            let _ = clock::timeout(LINGER.1, body.pass_over(LINGER.0)).await;
             drop(place);
         });
     }
@@ -232,6 +223,7 @@ impl http_body::Body for Body {
 mod tests {
     use std::convert::Infallible;
 
+    use http_body_util::BodyExt;
     use hyper::service::service_fn;
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use tokio::sync::{mpsc, oneshot};

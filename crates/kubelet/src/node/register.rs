@@ -264,7 +264,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
                 Ok(node) => {
                     tell(&kubelet, &reported, &fresh);
                     (reported, reported_at) = (fresh, now);
-                    written = node.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or(0);
+                    written = client::reflector::revision_of(&node.metadata);
                     note_scheduling(&kubelet, &node, &mut kept_away);
                 }
                 Err(client::Error::Api(s)) if s.code == 404 => reported = register(&kubelet, &api).await,

@@ -75,34 +75,37 @@ async fn runs_again(world: &World, starts: usize) -> Duration {
     begun.elapsed()
 }
 
-#[test]
-fn an_end_that_only_the_stream_tells_of_is_seen_at_once() {
+/// A story of the Pod, told once it is ready, with a stream that lies as often.
+fn with_stream(lies: usize, story: impl AsyncFnOnce(&World, &Stream)) {
     let world = world();
-    let (socket, stream) = (listen(&world), Stream::new(0));
+    let (socket, stream) = (listen(&world), Stream::new(lies));
     world.life(None, async || {
         let _service = stream.serve(&socket, &world.engine);
         until("the Pod is ready", || world.is_ready("p")).await;
+        story(&world, &stream).await;
+    });
+}
+
+#[test]
+fn an_end_that_only_the_stream_tells_of_is_seen_at_once() {
+    with_stream(0, async |world, _| {
         world.engine.exit("m", 1);
-        let waited = runs_again(&world, 1).await;
+        let waited = runs_again(world, 1).await;
         assert!(waited < AT_ONCE, "{waited:?}");
     });
 }
 
 #[test]
 fn a_stream_that_ends_is_asked_for_again_and_what_happened_meanwhile_is_seen() {
-    let world = world();
-    let (socket, stream) = (listen(&world), Stream::new(0));
-    world.life(None, async || {
-        let _service = stream.serve(&socket, &world.engine);
-        until("the Pod is ready", || world.is_ready("p")).await;
+    with_stream(0, async |world, stream| {
         world.engine.exit_quietly("m", 1);
         stream.ends.send_replace(());
-        let waited = runs_again(&world, 1).await;
+        let waited = runs_again(world, 1).await;
         assert!(waited < Duration::from_secs(3), "{waited:?}");
         // A container that failed twice within a moment would pause.
         clock::sleep(Duration::from_secs(700)).await;
         world.engine.exit("m", 1);
-        let waited = runs_again(&world, 2).await;
+        let waited = runs_again(world, 2).await;
         assert!(waited < AT_ONCE, "the new stream is listened to: {waited:?}");
     });
 }
@@ -122,31 +125,23 @@ fn an_engine_without_a_stream_is_looked_at_every_second() {
 
 #[test]
 fn a_stream_that_tells_of_ends_that_were_none_ends_nothing_and_hides_nothing() {
-    let world = world();
-    let (socket, stream) = (listen(&world), Stream::new(1000));
-    world.life(None, async || {
-        let _service = stream.serve(&socket, &world.engine);
-        until("the Pod is ready", || world.is_ready("p")).await;
+    with_stream(1000, async |world, _| {
         for _ in 0..10 {
             world.engine.speak_of("m");
             clock::sleep(Duration::from_secs(10)).await;
         }
         assert_eq!((world.asked("start m"), world.engine.running()), (1, vec!["m".to_owned()]));
         world.engine.exit("m", 1);
-        let waited = runs_again(&world, 1).await;
+        let waited = runs_again(world, 1).await;
         assert!(waited < AT_ONCE, "{waited:?}");
     });
 }
 
 #[test]
 fn an_end_that_a_stream_keeps_to_itself_is_found_all_the_same() {
-    let world = world();
-    let (socket, stream) = (listen(&world), Stream::new(0));
-    world.life(None, async || {
-        let _service = stream.serve(&socket, &world.engine);
-        until("the Pod is ready", || world.is_ready("p")).await;
+    with_stream(0, async |world, _| {
         world.engine.exit_quietly("m", 1);
-        let waited = runs_again(&world, 1).await;
+        let waited = runs_again(world, 1).await;
         assert!(waited < Duration::from_secs(62), "{waited:?}");
     });
 }
