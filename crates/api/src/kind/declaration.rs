@@ -66,7 +66,8 @@ pub const fn label(label: &'static str, value: fn(&Value) -> String) -> FieldLab
 #[derive(Debug, Clone, Copy)]
 pub struct Gated {
     pub feature: Feature,
-    /// Each a path of names with dots between them: `list[]` stands for all items, `map{}` for all values.
+    /// Each a path of names with dots between them: `list[]` stands for all items, `map{}` for all values. A last name `field?inner`
+    /// stands for a field that has a text in that place inside.
     pub fields: &'static [&'static str],
 }
 

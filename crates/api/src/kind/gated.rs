@@ -42,7 +42,7 @@ fn split(path: &str) -> (&str, Option<&str>) {
 /// Whether an object has a field of that path.
 pub(super) fn present(object: &Value, path: &str) -> bool {
     let (name, rest) = split(path);
-    let Some(rest) = rest else { return object.get(name).is_some() };
+    let Some(rest) = rest else { return object.get(name.split('?').next().unwrap_or(name)).is_some() };
     if let Some(name) = name.strip_suffix("[]") {
         let items = object.get(name).and_then(Value::as_array);
         items.is_some_and(|items| items.iter().any(|item| present(item, rest)))
@@ -102,7 +102,14 @@ fn each(object: &mut Value, path: &str, act: &mut dyn FnMut(&mut Map, &str)) {
 
 /// Takes the fields of that path away.
 pub(super) fn remove(object: &mut Value, path: &str) {
-    each(object, path, &mut |map, name| _ = map.remove(name));
+    each(object, path, &mut |map, name| {
+        let (name, inner) = name.split_once('?').map_or((name, None), |(name, inner)| (name, Some(inner)));
+        let says =
+            |inner| map.get(name).and_then(|value| value.get(inner)?.as_str()).is_some_and(|text| !text.is_empty());
+        if inner.is_none_or(says) {
+            map.remove(name);
+        }
+    });
 }
 
 /// Sets the fields of that path that are not there.
@@ -128,6 +135,12 @@ mod tests {
         };
         check(json!({"a": 1, "b": 2}), "a", json!({"b": 2}));
         check(json!({"a": {"b": 1, "c": 2}}), "a.b", json!({"a": {"c": 2}}));
+        check(json!({"a": {"b": {"c": "x"}}}), "a.b?c", json!({"a": {}}));
+        for other in [json!({"c": ""}), json!({"d": "x"})] {
+            let mut object = json!({"a": {"b": other}});
+            remove(&mut object, "a.b?c");
+            assert!(present(&object, "a.b?c"), "{object}");
+        }
         check(json!({"a": [{"b": 1}, {"c": 2}, 3]}), "a[].b", json!({"a": [{}, {"c": 2}, 3]}));
         check(json!({"a": {"x": {"b": [{"c": 1}]}, "y": {}}}), "a{}.b[].c", json!({"a": {"x": {"b": [{}]}, "y": {}}}));
         let found = |path: &str| {

@@ -19,7 +19,6 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     short: &["ds"],
     default: Some(default),
     default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
-    default_within_spec: true,
     validate: Some(validate),
     validate_status: Some(validate_status),
     prepare_create: Some(|set| note_template(set, 0)),
@@ -77,7 +76,10 @@ fn count(set: &DaemonSet, of: fn(&DaemonSetStatus) -> i32) -> Value {
     Value::from(set.status.as_ref().map_or(0, of))
 }
 
+/// An object that does not tell the count has none, and whoever writes it as the whole object says so.
 fn default(set: &mut DaemonSet) {
+    let annotations = set.metadata.annotations.get_or_insert_default();
+    annotations.entry(TEMPLATE_GENERATION.to_owned()).or_insert_with(|| "0".to_owned());
     let spec = set.spec.get_or_insert_default();
     let strategy = spec.update_strategy.get_or_insert_default();
     defaults::fill(&mut strategy.type_, "RollingUpdate");
@@ -180,6 +182,16 @@ mod tests {
                 "status.collisionCount: Invalid value: 0: cannot be decremented",
             ],
         );
+    }
+
+    #[test]
+    fn an_object_that_tells_no_count_says_none() {
+        for (given, expected) in [(json!({}), "0"), (json!({"a": "b"}), "0"), (json!({TEMPLATE_GENERATION: "7"}), "7")]
+        {
+            let mut set: DaemonSet = json::from_value(json!({"metadata": {"annotations": given}})).unwrap();
+            default(&mut set);
+            assert_eq!(set.metadata.annotations.unwrap()[TEMPLATE_GENERATION], expected);
+        }
     }
 
     #[test]

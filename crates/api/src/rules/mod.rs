@@ -1,6 +1,7 @@
 //! Rules of the API that more than one component applies: what a selector matches, a taint means, a quantity amounts to.
 //! A rule that only one component needs stands in that component.
 
+pub mod app_armor;
 pub mod bootstrap_token;
 pub mod cel;
 pub mod certificate_request;
@@ -19,6 +20,7 @@ pub mod node_affinity;
 pub(crate) mod node_label;
 pub mod platform;
 pub mod pod;
+pub mod pod_references;
 pub mod quantity;
 pub mod quota;
 pub mod resource_name;

@@ -12,6 +12,7 @@ use std::{
 use api::{
     codec::decode::{self, Gvk, Validation},
     object::Object,
+    rules::pod_references,
 };
 use k8s_openapi::{
     api::core::v1::{Pod, Toleration},
@@ -22,7 +23,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     changes::Changes,
-    sources::{Heard, Home, Source, references},
+    sources::{Heard, Home, Source},
 };
 
 /// A folder that is not there is looked for again after this pause.
@@ -136,7 +137,7 @@ pub fn parse(text: &str, home: &Home, (path, source): (&Path, Source)) -> Result
     let digest = Sha256::digest(format!("{node_name}\0{}\0{text}", path.display()));
     let uid = base16ct::lower::encode_string(&digest[..16]);
     let spec = pod.spec.as_mut().ok_or("spec is missing")?;
-    if let Some(kind) = references::first(spec).filter(|_| !home.may_refer) {
+    if let Some(kind) = pod_references::first(spec).filter(|_| !home.may_refer) {
         return Err(format!("static pods may not reference {kind}"));
     }
     spec.node_name = Some(node_name.clone());

@@ -6,7 +6,6 @@ pub mod allocations;
 pub mod dispatch;
 pub mod manifests;
 pub mod mirror;
-mod references;
 mod web;
 
 use std::sync::Arc;

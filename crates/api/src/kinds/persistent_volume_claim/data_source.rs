@@ -17,16 +17,11 @@ fn text<'a>(source: &'a Value, field: &str) -> &'a str {
     source.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Drops what is not served, or what `dataSource` never took, and fills in the other field; `old` on a change.
+/// Drops what `dataSource` never took, and fills in the other field; `old` on a change.
 pub(super) fn prepare(claim: &mut Value, old: Option<&Value>) {
     let old = old.and_then(spec_of);
     let had = |field: &str| old.is_some_and(|spec| given(spec, field).is_some());
     let Some(spec) = claim.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    // Sources in other namespaces stand behind a feature gate that is off.
-    let elsewhere = given(spec, "dataSourceRef").is_some_and(|source| !text(source, "namespace").is_empty());
-    if elsewhere && !had("dataSourceRef") {
-        spec.remove("dataSourceRef");
-    }
     if !had("dataSource") && !had("dataSourceRef") && given(spec, "dataSourceRef").is_none() {
         let known = given(spec, "dataSource").is_some_and(|source| {
             matches!(
@@ -67,7 +62,9 @@ pub(super) fn fill_in(spec: &mut Object) {
 mod tests {
     use json::json;
 
-    use super::*;
+    use super::{super::PERSISTENT_VOLUME_CLAIM, *};
+    use crate::features::{Feature, Features};
+    use crate::kind::Target;
 
     #[test]
     fn each_field_is_filled_in_from_the_other() {
@@ -88,13 +85,31 @@ mod tests {
         check(Some(both(custom())), json!({"dataSource": custom()}), both(custom()));
         let mut elsewhere = other();
         elsewhere["namespace"] = json!("n");
-        check(None, json!({"dataSourceRef": elsewhere}), json!({}));
-        check(
-            Some(json!({"dataSourceRef": elsewhere})),
-            json!({"dataSourceRef": elsewhere}),
-            json!({"dataSourceRef": elsewhere}),
-        );
+        for old in [None, Some(json!({"dataSourceRef": elsewhere}))] {
+            check(old, json!({"dataSourceRef": elsewhere}), json!({"dataSourceRef": elsewhere}));
+        }
         let two = json!({"dataSource": other(), "dataSourceRef": custom()});
         check(None, two.clone(), two);
+    }
+
+    #[test]
+    fn sources_in_other_namespaces_are_taken_where_their_feature_is_on() {
+        let claim = |namespace: &str| {
+            let source = json!({"kind": "PersistentVolumeClaim", "name": "a", "namespace": namespace});
+            json!({"metadata": {"name": "c"}, "spec": {"dataSourceRef": source}})
+        };
+        let off = Features::default();
+        let on = off.with(Feature::CrossNamespaceVolumeDataSource, true);
+        let kept = |features: Features, namespace: &str, old: Option<&Value>| {
+            let (mut new, strategy) = (claim(namespace), PERSISTENT_VOLUME_CLAIM.define(features).strategy);
+            match old {
+                None => strategy.prepare_create(&mut new),
+                Some(old) => strategy.prepare_update(&mut new, old, Target::Object),
+            }
+            !new["spec"]["dataSourceRef"].is_null()
+        };
+        assert!(!kept(off, "n", None) && kept(off, "", None) && kept(on, "n", None));
+        assert!(kept(off, "n", Some(&claim("n"))), "it had it before");
+        assert!(!kept(off, "n", Some(&json!({"metadata": {"name": "c"}, "spec": {}}))));
     }
 }

@@ -6,8 +6,9 @@ mod validate;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 
+use crate::features::Feature;
 use crate::kind::cell;
-use crate::kind::{Kind, Target, age, col, name, wide};
+use crate::kind::{Gated, Kind, Target, age, col, name, wide};
 
 pub(crate) use validate::{access_modes, not_negative, positive, spec as validate_spec, spec_warnings, volume_mode};
 
@@ -18,6 +19,7 @@ pub const PERSISTENT_VOLUME_CLAIM: Kind<PersistentVolumeClaim> = Kind {
     validate_create: Some(validate::claim),
     validate_update: Some(|new, old, _| validate::update(new, old)),
     validate_status: Some(|new, _| validate::status(new)),
+    gated: &[Gated { feature: Feature::CrossNamespaceVolumeDataSource, fields: &["spec.dataSourceRef?namespace"] }],
     prepare_create: Some(|object| {
         object["status"] = json!({"phase": "Pending"});
         data_source::prepare(object, None);

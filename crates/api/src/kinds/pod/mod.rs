@@ -116,6 +116,7 @@ fn prepare_create(object: &mut Value) {
         same_service_account(map);
     }
     label_keys::merge(object);
+    security::app_armor::from_annotations(object);
 }
 
 /// The old name of `serviceAccountName` is always written beside it.

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::kinds::persistent_volume_claim;
-use crate::rules::{node_label, quantity};
+use crate::rules::{app_armor, node_label, quantity};
 use crate::validation::{field::Path, object_meta};
 
 /// Annotations that do nothing any more, and what to write instead.
@@ -26,7 +26,6 @@ const ANNOTATIONS: &[(&str, &str)] = &[
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
-const APP_ARMOR_OF_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
 const APP_ARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
@@ -191,9 +190,17 @@ impl<'p> About<'p> {
             self.annotated(annotations, [(&*name, SECCOMP)], list);
         }
         let of_pod = self.spec.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
-        let profile = own.and_then(|s| s.app_armor_profile.as_ref()).or(of_pod);
-        if self.template && profile.is_none() {
-            let name = format!("{APP_ARMOR_OF_CONTAINER}{}", container.name);
+        let own = own.and_then(|s| s.app_armor_profile.as_ref());
+        let name = format!("{}{}", app_armor::ANNOTATION, container.name);
+        let Some(text) = annotations.get(&name) else { return };
+        let meant = app_armor::of_annotation(text);
+        let warned = match (self.template, own) {
+            (true, own) => own.or(of_pod).is_none(),
+            // A new Pod's annotation has become its field by now.
+            (false, Some(own)) => meant.as_ref() == Some(own),
+            (false, None) => meant.is_none() || meant.as_ref() != of_pod,
+        };
+        if warned {
             self.annotated(annotations, [(&*name, APP_ARMOR)], list);
         }
     }
@@ -457,7 +464,19 @@ mod tests {
             "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: non-functional in v1.27+; use the \"seccompProfile\" field instead",
             "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: non-functional in v1.27+; use the \"seccompProfile\" field instead",
         ];
-        assert_eq!(told(spec.clone(), annotations.clone()), of_pod);
+        let armor = "metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]: deprecated since v1.30; use the \"appArmorProfile\" field instead";
+        let with_armor = [&of_pod[..], &[armor]].concat();
+        assert_eq!(told(spec.clone(), annotations.clone()), with_armor);
+        let unconfined = json!({"container.apparmor.security.beta.kubernetes.io/c": "unconfined"});
+        let field = |type_: &str| json!({"appArmorProfile": {"type": type_}});
+        for (of_pod, own, expected) in [
+            (Value::Null, field("Unconfined"), &[armor][..]),
+            (Value::Null, field("RuntimeDefault"), &[]),
+            (field("Unconfined"), Value::Null, &[]),
+        ] {
+            let spec = json!({"securityContext": of_pod, "containers": [{"name": "c", "securityContext": own}]});
+            assert_eq!(told(spec.clone(), unconfined.clone()), expected, "{spec}");
+        }
         let template = json!({"metadata": {"annotations": annotations}, "spec": spec});
         let list = of_template(&json::from_value(template).expect("a template"), &Path::new("spec").child("template"));
         assert_eq!(list[0], format!("spec.template.{}", of_pod[0]));

@@ -402,6 +402,9 @@ pub(super) fn warnings(service: &Service, _old: Option<&Service>) -> Vec<String>
     if kind(service) != "ExternalName" && set(&spec.external_name) {
         list.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
     }
+    if spec.traffic_distribution.as_deref() == Some("PreferClose") {
+        list.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".to_owned());
+    }
     list
 }
 
@@ -460,6 +463,15 @@ mod tests {
             ),
         ];
         assert_eq!(warnings(&json::from_value(json!({"spec": spec})).unwrap(), None), expected);
+    }
+
+    #[test]
+    fn the_old_name_of_a_distribution_is_warned_of() {
+        let said =
+            |name: &str| warnings(&json::from_value(json!({"spec": {"trafficDistribution": name}})).unwrap(), None);
+        let expected = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
+        assert_eq!(said("PreferClose"), [expected]);
+        assert!(said("PreferSameZone").is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use api::rules::sysctl::SAFE;
+use api::rules::{app_armor, sysctl::SAFE};
 use k8s_cri::v1::RuntimeHandlerFeatures;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, VolumeMount};
 
@@ -106,26 +106,15 @@ impl Sysctls {
     }
 }
 
-const ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
-
 /// The AppArmor profile of a container: its own, its Pod's, or that of the annotation of before there were fields.
 pub fn apparmor(pod: &Pod, container: &Container) -> Option<AppArmorProfile> {
     let own = container.security_context.as_ref().and_then(|c| c.app_armor_profile.clone());
     let of_pod = || pod.spec.as_ref()?.security_context.as_ref()?.app_armor_profile.clone();
     let annotated = || {
-        let text = pod.metadata.annotations.as_ref()?.get(&format!("{ARMOR_ANNOTATION}{}", container.name))?;
-        let profile = |type_: &str, file: Option<&str>| AppArmorProfile {
-            type_: type_.to_owned(),
-            localhost_profile: file.map(str::to_owned),
-        };
-        Some(match text.as_str() {
-            "unconfined" => profile("Unconfined", None),
-            // Anything else asks for a profile; one that does not exist is refused by the engine.
-            text => match text.strip_prefix("localhost/") {
-                Some(name) => profile("Localhost", Some(name)),
-                None => profile("RuntimeDefault", None),
-            },
-        })
+        let text = pod.metadata.annotations.as_ref()?.get(&format!("{}{}", app_armor::ANNOTATION, container.name))?;
+        let usual = || AppArmorProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None };
+        // An annotation that means no profile asked for one all the same.
+        Some(app_armor::of_annotation(text).unwrap_or_else(usual))
     };
     own.or_else(annotated).or_else(of_pod)
 }

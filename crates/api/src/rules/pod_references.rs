@@ -1,4 +1,5 @@
-//! The objects of the API that a Pod names. A static Pod may name none: nobody has looked at whether its node may read them. Pure.
+//! The objects of the API that a Pod names. A static Pod, or the mirror of one, may name none: nobody has looked at whether its node may
+//! read them.
 //! Upstream counterpart: HasAPIObjectReference of pkg/api/pod.
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, PodSpec, Volume, VolumeProjection};
@@ -20,7 +21,8 @@ pub fn first(spec: &PodSpec) -> Option<&'static str> {
     spec.volumes.iter().flatten().find_map(of_volume)
 }
 
-fn names_secret(spec: &PodSpec) -> bool {
+/// Whether something of the Pod comes from a Secret, also one without a name.
+pub fn names_secret(spec: &PodSpec) -> bool {
     let of_volume = |volume: &Volume| {
         let cinder = volume.cinder.as_ref().is_some_and(|v| v.secret_ref.is_some());
         volume.secret.is_some()
