@@ -163,6 +163,19 @@ impl Answering {
         *self.0.place.lock() = Some(place);
     }
 
+    /// Lets others have the request's place until it is taken back.
+    pub fn lend(&self) {
+        if let Some(place) = &mut *self.0.place.lock() {
+            place.lend();
+        }
+    }
+
+    pub fn take_back(&self) {
+        if let Some(place) = &mut *self.0.place.lock() {
+            place.take_back();
+        }
+    }
+
     /// Keeps other things as long.
     pub fn keep(&self, guard: Box<dyn Send>) {
         self.0.kept.lock().push(Kept(guard));

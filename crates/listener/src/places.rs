@@ -54,7 +54,7 @@ impl Places {
 
     /// One place, until it is dropped.
     pub fn take(self: &Arc<Self>, who: &(impl Hash + ?Sized)) -> Result<Place, Full> {
-        let mut place = Place { places: self.clone(), who: self.hasher.hash_one(who), size: 0 };
+        let mut place = Place { places: self.clone(), who: self.hasher.hash_one(who), size: 0, is_lent: false };
         place.grow(1)?;
         Ok(place)
     }
@@ -90,7 +90,7 @@ impl Places {
         {
             taken.all += 1;
             *taken.by.entry(who).or_default() += 1;
-            unwanted.extend(sender.send(Place { places: self.clone(), who, size: 1 }).err());
+            unwanted.extend(sender.send(Place { places: self.clone(), who, size: 1, is_lent: false }).err());
         }
         unwanted
     }
@@ -145,12 +145,13 @@ impl Waiting {
     }
 }
 
-/// The place that a client has. It is given back when this is dropped.
+/// The place that a client has. It is given back when this is dropped, and may be lent before.
 #[derive(Debug)]
 pub struct Place {
     places: Arc<Places>,
     who: u64,
     size: usize,
+    is_lent: bool,
 }
 
 impl Place {
@@ -169,10 +170,12 @@ impl Place {
         self.size += by;
         Ok(())
     }
-}
 
-impl Drop for Place {
-    fn drop(&mut self) {
+    /// Lets others have it until it is taken back.
+    pub fn lend(&mut self) {
+        if std::mem::replace(&mut self.is_lent, true) {
+            return;
+        }
         let mut taken = self.places.taken.lock();
         taken.all -= self.size;
         if let Some(own) = taken.by.get_mut(&self.who) {
@@ -184,6 +187,21 @@ impl Drop for Place {
         let given = self.places.give(&mut taken);
         drop(taken);
         drop(given);
+    }
+
+    /// Has it again, at once: there may be more than there are places for as long as it and those that were let in have theirs.
+    pub fn take_back(&mut self) {
+        if std::mem::replace(&mut self.is_lent, false) {
+            let mut taken = self.places.taken.lock();
+            taken.all += self.size;
+            *taken.by.entry(self.who).or_default() += self.size;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lend();
     }
 }
 
@@ -273,6 +291,30 @@ mod tests {
             Poll::Ready(answer) => answer.unwrap_err(),
             Poll::Pending => panic!("it waits"),
         }
+    }
+
+    #[test]
+    fn a_lent_place_is_free_until_it_is_taken_back() {
+        let places = Places::new(1, 1);
+        let mut lent = places.take("a").unwrap();
+        let mut waiting = vec![waits(&places, "b")];
+        assert!(served(&mut waiting).is_empty());
+        lent.lend();
+        lent.lend();
+        let let_in = served(&mut waiting);
+        assert_eq!((let_in.len(), places.taken()), (1, 1));
+        lent.take_back();
+        lent.take_back();
+        assert_eq!(
+            (places.taken(), places.take("c").unwrap_err()),
+            (2, Full::All),
+            "more than there are, and nobody more"
+        );
+        drop(let_in);
+        assert_eq!((places.taken(), places.take("c").unwrap_err()), (1, Full::All));
+        lent.lend();
+        drop(lent);
+        assert_eq!((places.taken(), places.taken.lock().by.len()), (0, 0));
     }
 
     #[test]

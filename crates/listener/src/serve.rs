@@ -110,6 +110,17 @@ enum Ended {
     Stalled,
 }
 
+impl Ended {
+    fn why(&self) -> &str {
+        match self {
+            Ended::ByItself(None) => "its client ended it",
+            Ended::ByItself(Some(error)) => error,
+            Ended::Idle => "nothing was asked on it",
+            Ended::Stalled => "its client did not read its answers",
+        }
+    }
+}
+
 impl Talk {
     async fn over_tls<M, H, F, B>(self, accepted: Accepted, tls: TlsAcceptor, service: M)
     where
@@ -135,7 +146,7 @@ impl Talk {
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         match self.converse(Kept::new(stream, place), http2, service(peer)).await {
             Ended::Stalled => self.cut(address),
-            ended => tracing::debug!(%address, ?ended, "connection ended"),
+            ended => tracing::debug!(%address, why = ended.why(), "connection ended"),
         }
     }
 
