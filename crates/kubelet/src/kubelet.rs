@@ -27,6 +27,7 @@ use crate::{
     error::Error,
     events::Events,
     eviction::pressure::Pressures,
+    followed::Watches,
     images::Images,
     local::LocalVolumes,
     node::{capacity, cgroup::Cgroups, huge_pages, machine::Machine, network::Network, reserved},
@@ -128,6 +129,8 @@ pub struct Kubelet {
     pub node: Arc<Cache<Node>>,
     /// The objects that volumes and environments are made from.
     pub sources: Arc<ApiSources>,
+    /// The watches of those that volumes show.
+    pub followed: Watches,
     pub images: Images,
     pub pods: PodWorkers,
     /// Where the logs of its Pods are.
@@ -218,6 +221,7 @@ impl Kubelet {
             node,
             images: Images::new(&config, sources.clone()),
             sources,
+            followed: Watches::default(),
             pods: PodWorkers::default(),
             logs,
             devices: Devices::new(&config.root_dir),

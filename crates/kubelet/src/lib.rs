@@ -18,6 +18,7 @@ pub mod engine;
 mod error;
 mod events;
 pub mod eviction;
+mod followed;
 mod images;
 mod kubelet;
 mod local;

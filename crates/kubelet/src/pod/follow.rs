@@ -1,14 +1,9 @@
-//! Follows the objects that a Pod's volumes show: one watch for each name or signer.
+//! Follows the objects that a Pod's volumes show.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use client::{
-    Change, Client,
-    object::MetadataOnly,
-    reflector::{One, reflect},
+    Change,
     rest::{Collection, Form, Resource},
 };
 use k8s_openapi::api::{
@@ -24,15 +19,17 @@ use tokio::{
 };
 
 use crate::{
+    followed::Watch,
     kubelet::Kubelet,
     pod::desired::DesiredPod,
     volumes::{self, plugin::Followed},
 };
 
-/// Dropping it ends the watches.
+/// Dropping it ends its share in the watches.
 #[derive(Default)]
 pub struct Follower {
-    watches: JoinSet<()>,
+    watches: Vec<Arc<Watch>>,
+    certificates: JoinSet<()>,
     changed: Arc<Notify>,
     followed: Vec<Followed>,
 }
@@ -45,7 +42,6 @@ impl Follower {
                 continue;
             }
             self.followed.push(object.clone());
-            let changed = self.changed.clone();
             let source = match object {
                 Followed::ConfigMap(name) => Collection::one(Resource::of::<ConfigMap>(), desired.namespace(), &name),
                 Followed::Secret(name) => Collection::one(Resource::of::<Secret>(), desired.namespace(), &name),
@@ -57,17 +53,17 @@ impl Follower {
                 Followed::Certificates => {
                     if let Some(requests) = &kubelet.sources.certificates.requests {
                         let (changes, uid) = (requests.subscribe(), desired.uid().to_owned());
-                        self.watches.spawn(follow_requests(changes, uid, changed));
+                        self.certificates.spawn(follow_requests(changes, uid, self.changed.clone()));
                     }
                     continue;
                 }
             };
-            self.watches.spawn(follow(kubelet.config.client.clone(), source, changed));
+            self.watches.push(kubelet.followed.follow(&kubelet.config.client, source, &self.changed));
         }
     }
 
     pub fn end(&mut self) {
-        self.watches.abort_all();
+        *self = Follower::default();
     }
 
     /// Volumes may show something that is no longer so.
@@ -92,16 +88,4 @@ async fn follow_requests(mut changes: Receiver<Change<PodCertificateRequest>>, p
             changed.notify_one();
         }
     }
-}
-
-/// Tells of every change of the objects of `source`.
-async fn follow(client: Client, source: Collection, changed: Arc<Notify>) {
-    // The first state is what the volume was made from.
-    let is_first = AtomicBool::new(true);
-    let sink = One::<MetadataOnly, _>::new(|_| {
-        if !is_first.swap(false, Ordering::Relaxed) {
-            changed.notify_one();
-        }
-    });
-    reflect(&client, &source, &sink).await;
 }

@@ -212,6 +212,32 @@ pub struct Resize {
     pub retry_at: Option<Timestamp>,
 }
 
+/// A few records by name: mostly a Pod has one container. A tree has room for eleven from the first one on, which is kilobytes.
+#[derive(Debug, Clone)]
+struct Few<T>(Vec<(String, T)>);
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Few(Vec::new())
+    }
+}
+
+impl<T: Default> Few<T> {
+    fn get(&self, name: &str) -> Option<&T> {
+        self.0.iter().find(|(of, _)| of == name).map(|(_, record)| record)
+    }
+
+    /// The record of that name, a new one if there is none.
+    fn get_mut(&mut self, name: &str) -> &mut T {
+        let at = self.0.iter().position(|(of, _)| of == name).unwrap_or_else(|| {
+            self.0.reserve_exact(1);
+            self.0.push((name.to_owned(), T::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Memory {
     pub life: Life,
@@ -224,8 +250,8 @@ pub struct Memory {
     pub resize: Resize,
     /// Images that could not be pulled, by reference.
     pub pulls: BTreeMap<String, Pull>,
-    containers: BTreeMap<String, ContainerRecord>,
-    runs: BTreeMap<String, RunRecord>,
+    containers: Few<ContainerRecord>,
+    runs: Few<RunRecord>,
 }
 
 impl Default for Memory {
@@ -237,8 +263,8 @@ impl Default for Memory {
             cfs: Cfs::default(),
             resize: Resize::default(),
             pulls: BTreeMap::new(),
-            containers: BTreeMap::new(),
-            runs: BTreeMap::new(),
+            containers: Few::default(),
+            runs: Few::default(),
         }
     }
 }
@@ -266,7 +292,7 @@ impl Memory {
     }
 
     pub fn container_mut(&mut self, name: &str) -> &mut ContainerRecord {
-        self.containers.entry(name.to_owned()).or_default()
+        self.containers.get_mut(name)
     }
 
     /// The record of a run, by its id in the engine.
@@ -275,11 +301,11 @@ impl Memory {
     }
 
     pub fn run_mut(&mut self, id: &str) -> &mut RunRecord {
-        self.runs.entry(id.to_owned()).or_default()
+        self.runs.get_mut(id)
     }
 
     pub fn retain_runs(&mut self, is_known: impl Fn(&str) -> bool) {
-        self.runs.retain(|id, _| is_known(id));
+        self.runs.0.retain(|(id, _)| is_known(id));
     }
 
     /// When a container that ended may run again; `None` is at once.

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api::object::Object;
-use client::{Api, rest::DeleteOptions};
+use client::{Api, Key, rest::DeleteOptions};
 use clock::Instant;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -78,7 +78,7 @@ struct Wanted {
     number: u64,
     /// The Pod as the server has it goes by this, a mirror by its own: a namesake is left alone.
     uid: String,
-    status: PodStatus,
+    status: Arc<PodStatus>,
     /// When it became so.
     since: Option<Instant>,
 }
@@ -92,9 +92,9 @@ pub struct Outbox {
 /// The end that writes.
 pub struct Reporter {
     kubelet: Arc<Kubelet>,
-    desired: DesiredPod,
-    /// The Pod or mirror, and its status as the API shows it.
-    shown: (String, PodStatus),
+    pod: Key,
+    /// The uid of the Pod or mirror, and its status as the API shows it.
+    shown: (String, Arc<PodStatus>),
     /// Since when the API shows something else than it should.
     behind: Option<Instant>,
     wanted: watch::Receiver<Wanted>,
@@ -102,17 +102,17 @@ pub struct Reporter {
 }
 
 /// Both ends for a Pod of which the API shows `status`.
-pub fn outbox(kubelet: Arc<Kubelet>, desired: DesiredPod, status: PodStatus) -> (Outbox, Reporter) {
+pub fn outbox(kubelet: Arc<Kubelet>, desired: &DesiredPod, status: Arc<PodStatus>) -> (Outbox, Reporter) {
     let ((wanted, asked), (tried, done)) = (watch::channel(Wanted::default()), watch::channel(0));
-    let shown = (desired.uid().to_owned(), status);
-    (Outbox { wanted, tried: done }, Reporter { kubelet, desired, shown, behind: None, wanted: asked, tried })
+    let (pod, shown) = (Key::new(desired.namespace(), desired.name()), (desired.uid().to_owned(), status));
+    (Outbox { wanted, tried: done }, Reporter { kubelet, pod, shown, behind: None, wanted: asked, tried })
 }
 
 impl Outbox {
     /// Takes the place of the status before, also of one that is not written yet.
-    pub fn show(&self, uid: &str, status: &PodStatus) {
+    pub fn show(&self, uid: &str, status: &Arc<PodStatus>) {
         self.wanted.send_if_modified(|wanted| {
-            let is_new = wanted.number == 0 || wanted.uid != uid || wanted.status != *status;
+            let is_new = wanted.number == 0 || wanted.uid != uid || *wanted.status != **status;
             if is_new {
                 let (number, since) = (wanted.number + 1, Some(Instant::now()));
                 *wanted = Wanted { number, uid: uid.to_owned(), status: status.clone(), since };
@@ -130,10 +130,10 @@ impl Outbox {
 }
 
 impl Reporter {
-    /// Writes until it is dropped.
-    pub async fn run(mut self) {
+    /// Writes until it is dropped. A write has a large future, which is there only while it lasts.
+    pub async fn run(mut self: Box<Self>) {
         while self.wanted.changed().await.is_ok() {
-            while !self.write().await {
+            while !Box::pin(self.write()).await {
                 clock::sleep(RETRY).await;
             }
         }
@@ -145,13 +145,13 @@ impl Reporter {
         let wanted = self.wanted.borrow_and_update().clone();
         if self.shown.0 != wanted.uid {
             // A new mirror, which shows nothing.
-            self.shown = (wanted.uid, PodStatus::default());
+            self.shown = (wanted.uid, Arc::default());
         }
         let (uid, shown) = &self.shown;
         let changed = difference(shown, &wanted.status);
         let is_same = changed.as_object().is_none_or(json::Map::is_empty);
         self.behind = self.behind.or(wanted.since);
-        let written = is_same || write(&self.kubelet, &self.desired, uid, changed).await;
+        let written = is_same || write(&self.kubelet, &self.pod, uid, changed).await;
         if written {
             self.shown.1 = wanted.status;
             let behind = self.behind.take().filter(|_| !is_same);
@@ -163,16 +163,16 @@ impl Reporter {
 }
 
 /// Reports what has changed of a status. Returns false when it should be tried again.
-async fn write(kubelet: &Kubelet, desired: &DesiredPod, uid: &str, changed: Value) -> bool {
-    waypoint::kubelet::status_update(&desired.full_name());
-    let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone().patient(PATIENCE), desired.namespace());
+async fn write(kubelet: &Kubelet, pod: &Key, uid: &str, changed: Value) -> bool {
+    waypoint::kubelet::status_update(&pod.to_string());
+    let api: Api<Pod> = Api::namespaced(kubelet.config.client.clone().patient(PATIENCE), &pod.namespace);
     let patch = json!({ "metadata": { "uid": uid }, "status": changed });
-    match api.strategic_patch(desired.name(), "status", patch).await {
+    match api.strategic_patch(&pod.name, "status", patch).await {
         Ok(_) => true,
         // Gone, or another Pod of that name by now.
         Err(client::Error::Api(s)) if s.code == 404 || s.code == 409 => true,
         Err(error) => {
-            tracing::warn!(pod = desired.full_name(), %error, "the status could not be written");
+            tracing::warn!(%pod, %error, "the status could not be written");
             false
         }
     }

@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use api::features::Feature;
 use client::EventKind;
 use clock::Timestamp;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, PodStatus};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use crate::{
     kubelet::Kubelet,
@@ -19,7 +20,10 @@ use crate::{
         follow::Follower,
         health, kill,
         memory::{Cause, End, Life, Memory},
-        probes::probe::{News, Probes},
+        probes::{
+            findings::{Findings, News},
+            probe::Probes,
+        },
         report,
         resize::{self, Change},
         resize_event,
@@ -40,10 +44,10 @@ struct Worker {
     inbox: Inbox,
     memory: Memory,
     /// The newest status, and the way to the API, which shows it as soon as it can.
-    reported: PodStatus,
+    reported: Arc<PodStatus>,
     outbox: report::Outbox,
     probes: Probes,
-    news: (mpsc::Sender<News>, mpsc::Receiver<News>),
+    findings: Arc<Findings>,
     follower: Follower,
     /// When volumes that could not be refreshed are tried again.
     refresh_at: Option<Timestamp>,
@@ -57,6 +61,23 @@ struct Worker {
     seen: clock::Instant,
 }
 
+/// The way on after a round.
+enum Next {
+    Round,
+    /// There is nothing to do, at the longest until then.
+    Wait {
+        until: Option<Timestamp>,
+    },
+    /// The Pod has gone.
+    End,
+}
+
+/// How long a worker waits for anything, and how long until its volumes are to be refreshed.
+struct Alarms {
+    until: Option<Duration>,
+    renewal: Option<Duration>,
+}
+
 const REFRESH_RETRY: Duration = Duration::from_secs(60);
 /// Drivers that have not taken back their devices are asked again after this pause.
 const UNPREPARE_RETRY: Duration = Duration::from_secs(5);
@@ -68,40 +89,38 @@ fn until_then(at: Timestamp) -> Duration {
 }
 
 /// A Pod's worker, which ends when the Pod has gone, and the handle to it.
-pub fn new(
-    kubelet: Arc<Kubelet>,
-    desired: DesiredPod,
-    refusal: Option<Refusal>,
-) -> (Handle, impl Future<Output = ()> + Send) {
+pub fn new(kubelet: Arc<Kubelet>, desired: DesiredPod, refusal: Option<Refusal>) -> (Handle, BoxFuture<'static, ()>) {
     let mut memory = remembered(&desired, kubelet.config.settings.cfs);
     let is_refused = refusal.is_some();
     if let Some(refusal) = refusal {
         refuse(&kubelet, &desired, &mut memory, refusal);
     }
     let (handle, inbox) = workers::channels(desired.clone(), is_refused);
-    let (outbox, reporter) = report::outbox(kubelet.clone(), desired, handle.status());
-    let worker = Worker {
+    let (outbox, reporter) = report::outbox(kubelet.clone(), &desired, handle.status());
+    let worker = Box::new(Worker {
         kubelet,
         memory,
         reported: handle.status(),
         outbox,
         inbox,
         probes: Probes::default(),
-        news: mpsc::channel(16),
+        findings: Arc::default(),
         follower: Follower::default(),
         refresh_at: None,
         unseen: None,
         has_new_sandbox: false,
         failed_unmounts: 0,
         seen: clock::Instant::now(),
-    };
+    });
+    // Futures have room for all that they move: these two move pointers.
+    let reporter = Box::new(reporter);
     let both = async {
         tokio::select! {
             () = worker.run() => {}
             () = reporter.run() => {}
         }
     };
-    (handle, both)
+    (handle, Box::pin(both))
 }
 
 /// Does not let a Pod in, and says why.
@@ -230,57 +249,69 @@ impl Worker {
         clock::sleep(Duration::from_secs(1)).await;
     }
 
-    async fn run(mut self) {
-        let kubelet = self.kubelet.clone();
-        self.take().await;
+    /// Mostly a worker waits. The future of a round is large, and holds the Pod as it is seen: it is there only while it lasts.
+    async fn run(mut self: Box<Self>) {
+        Box::pin(self.take()).await;
         loop {
-            let desired = self.inbox.desired.borrow_and_update().clone();
-            let name = desired.full_name();
-            waypoint::kubelet::worker_loop(&name);
-            let observed = async {
-                let engine = kubelet.engine_name().await?;
-                Ok::<_, Unseen>((engine, running::observe(&kubelet.config, desired.uid()).await?))
-            };
-            let (engine, running) = match observed.await {
-                Ok(observed) => observed,
-                Err(unseen) => {
-                    self.miss_engine(&desired, &unseen).await;
-                    continue;
+            match Box::pin(self.round()).await {
+                Next::Round => {}
+                Next::Wait { until } => {
+                    if self.wait(until).await {
+                        Box::pin(self.refresh_volumes()).await;
+                    }
                 }
-            };
-            (self.unseen, self.has_new_sandbox) = (None, false);
-            self.learn(&desired, &running).await;
-            self.hear_eviction(&desired);
-            waypoint::kubelet::plan_pod(&name);
-            let decision = decide::decide(&desired, &running, &self.memory, clock::now());
-            let decision = self.wait_for_network(&desired, &running, decision).await;
-            if !self.memory.life.is_settled() {
-                if desired.is_ending() || self.memory.life.end().is_some() {
-                    self.probes.end_with_pod();
-                }
-                let alive: Vec<ContainerRun> = running.alive().cloned().collect();
-                let ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
-                self.probes.follow(&kubelet, &desired, (&ips, &alive), &self.memory, &self.news.0);
-            }
-            self.note_waits(&desired, &running);
-            self.note_resize(&desired, &running);
-            self.report(&desired, &running, engine);
-            if decision.steps.is_empty() {
-                self.wait(decision.wake_at, &desired).await;
-                continue;
-            }
-            waypoint::kubelet::sync_pod(&name);
-            let (begun, is_first) = (clock::Instant::now(), self.memory.life == Life::Preparing { failed_mounts: 0 });
-            let update = if is_first { "create" } else { "sync" };
-            self.has_new_sandbox = decision.steps.iter().any(|step| matches!(step, Step::MakeSandbox { .. }));
-            let span = kubelet.traces.pod(&desired, &decision.steps, update);
-            let has_gone = spans::within(span, || self.act(&desired, &running, decision)).await;
-            kubelet.figures.worked(update, begun.elapsed());
-            if has_gone {
-                waypoint::kubelet::worker_complete(&name);
-                return;
+                Next::End => return,
             }
         }
+    }
+
+    async fn round(&mut self) -> Next {
+        let (kubelet, desired) = (self.kubelet.clone(), self.inbox.desired.borrow_and_update().clone());
+        let name = desired.full_name();
+        waypoint::kubelet::worker_loop(&name);
+        let observed = async {
+            let engine = kubelet.engine_name().await?;
+            Ok::<_, Unseen>((engine, running::observe(&kubelet.config, desired.uid()).await?))
+        };
+        let (engine, running) = match observed.await {
+            Ok(observed) => observed,
+            Err(unseen) => {
+                self.miss_engine(&desired, &unseen).await;
+                return Next::Round;
+            }
+        };
+        (self.unseen, self.has_new_sandbox) = (None, false);
+        self.learn(&desired, &running).await;
+        self.hear_eviction(&desired);
+        waypoint::kubelet::plan_pod(&name);
+        let decision = decide::decide(&desired, &running, &self.memory, clock::now());
+        let decision = self.wait_for_network(&desired, &running, decision).await;
+        if !self.memory.life.is_settled() {
+            if desired.is_ending() || self.memory.life.end().is_some() {
+                self.probes.end_with_pod();
+            }
+            let alive: Vec<ContainerRun> = running.alive().cloned().collect();
+            let ips = running.sandbox().map(|s| s.ips.clone()).unwrap_or_default();
+            self.probes.follow(&kubelet, &self.inbox.desired, (&ips, &alive), &self.memory, &self.findings);
+        }
+        self.note_waits(&desired, &running);
+        self.note_resize(&desired, &running);
+        self.report(&desired, &running, engine);
+        if decision.steps.is_empty() {
+            return Next::Wait { until: decision.wake_at };
+        }
+        waypoint::kubelet::sync_pod(&name);
+        let (begun, is_first) = (clock::Instant::now(), self.memory.life == Life::Preparing { failed_mounts: 0 });
+        let update = if is_first { "create" } else { "sync" };
+        self.has_new_sandbox = decision.steps.iter().any(|step| matches!(step, Step::MakeSandbox { .. }));
+        let span = kubelet.traces.pod(&desired, &decision.steps, update);
+        let has_gone = spans::within(span, || self.act(&desired, &running, decision)).await;
+        kubelet.figures.worked(update, begun.elapsed());
+        if !has_gone {
+            return Next::Round;
+        }
+        waypoint::kubelet::worker_complete(&name);
+        Next::End
     }
 
     /// Nothing is done for a Pod that lives as long as the engine has no network for Pods. The node's own is always there.
@@ -406,9 +437,10 @@ impl Worker {
             health::show(&self.kubelet, &desired.pod, &mut fresh);
         }
         // The node itself goes by what is decided; everybody else is told that the Pod is over once nothing of it runs.
+        let mut fresh = if fresh == *self.reported { self.reported.clone() } else { Arc::new(fresh) };
         self.inbox.status.send_replace(fresh.clone());
-        if running.alive().next().is_some() {
-            status::hold_back(&mut fresh, &self.reported);
+        if running.alive().next().is_some() && status::is_over(&fresh) {
+            status::hold_back(Arc::make_mut(&mut fresh), &self.reported);
         }
         let begins = |status: &PodStatus| status.phase.as_deref() == Some("Running");
         if begins(&fresh) && !begins(&self.reported) {
@@ -423,17 +455,56 @@ impl Worker {
         self.reported = fresh;
     }
 
-    async fn wait(&mut self, wake_at: Option<Timestamp>, desired: &DesiredPod) {
-        let mut until = wake_at.map(until_then);
+    /// Waits for something to do, at the longest until then. Whether volumes are to be refreshed.
+    async fn wait(&mut self, until: Option<Timestamp>) -> bool {
+        let Some(Alarms { until, renewal }) = self.alarms(until) else { return false };
+        tokio::select! {
+            changed = self.inbox.desired.changed() => {
+                if changed.is_err() {
+                    // The kubelet ends; the Pod stays.
+                    std::future::pending::<()>().await;
+                }
+                waypoint::kubelet::worker_update(&self.inbox.desired.borrow().full_name());
+                if self.memory.life.is_prepared() {
+                    self.follower.note_change();
+                }
+                false
+            }
+            _ = self.inbox.mirror.changed() => false,
+            () = self.inbox.wake.notified() => {
+                waypoint::kubelet::pod_synced(&self.inbox.desired.borrow().full_name());
+                false
+            }
+            news = self.findings.next() => {
+                self.hear(news);
+                false
+            }
+            () = self.follower.changed() => {
+                let is_prepared = self.memory.life.is_prepared();
+                if !is_prepared {
+                    // A missing part may be there now.
+                    self.memory.retry_at = None;
+                }
+                is_prepared
+            }
+            () = clock::sleep(renewal.unwrap_or_default()), if renewal.is_some() => true,
+            () = clock::sleep(until.unwrap_or_default()), if until.is_some() => false,
+        }
+    }
+
+    /// How long the worker waits without any news; `None` when there is something to do at once, as the Pod has come to its end.
+    fn alarms(&mut self, until: Option<Timestamp>) -> Option<Alarms> {
+        let desired = self.inbox.desired.borrow();
+        let mut until = until.map(until_then);
         if let Some(seconds) = desired.spec().active_deadline_seconds.filter(|_| !self.memory.life.is_settled()) {
             let start = self.reported.start_time.as_ref().map_or(clock::now(), |t| t.0);
             let left = start.as_second() + seconds - clock::now().as_second();
             if left <= 0 {
                 let text = "Pod was active on the node longer than the specified deadline";
                 if self.memory.life.end_by(End::Late(Cause::new("DeadlineExceeded", text))) {
-                    self.kubelet.events.pod(desired, EventKind::Normal, "DeadlineExceeded", text);
+                    self.kubelet.events.pod(&desired, EventKind::Normal, "DeadlineExceeded", text);
                 }
-                return;
+                return None;
             }
             until = Some(until.unwrap_or(Duration::MAX).min(Duration::from_secs(left.unsigned_abs())));
         }
@@ -442,34 +513,11 @@ impl Worker {
         let renewal =
             self.kubelet.sources.renewal(desired.uid()).into_iter().chain(self.refresh_at).chain(republish).min();
         let renewal = renewal.filter(|_| self.memory.life.is_prepared()).map(until_then);
-        tokio::select! {
-            changed = self.inbox.desired.changed() => {
-                if changed.is_err() {
-                    // The kubelet ends; the Pod stays.
-                    std::future::pending::<()>().await;
-                }
-                waypoint::kubelet::worker_update(&desired.full_name());
-                if self.memory.life.is_prepared() {
-                    self.follower.note_change();
-                }
-            }
-            _ = self.inbox.mirror.changed() => {}
-            () = self.inbox.wake.notified() => waypoint::kubelet::pod_synced(&desired.full_name()),
-            Some(news) = self.news.1.recv() => self.hear(news),
-            () = self.follower.changed() => {
-                if self.memory.life.is_prepared() {
-                    self.refresh_volumes(desired).await;
-                } else {
-                    // A missing part may be there now.
-                    self.memory.retry_at = None;
-                }
-            }
-            () = clock::sleep(renewal.unwrap_or_default()), if renewal.is_some() => self.refresh_volumes(desired).await,
-            () = clock::sleep(until.unwrap_or_default()), if until.is_some() => {}
-        }
+        Some(Alarms { until, renewal })
     }
 
-    async fn refresh_volumes(&mut self, desired: &DesiredPod) {
+    async fn refresh_volumes(&mut self) {
+        let desired = &self.inbox.desired.borrow().clone();
         let folder = self.kubelet.pod_folder(desired.uid());
         self.refresh_at = None;
         self.follower.begin(&self.kubelet, desired);
@@ -567,7 +615,7 @@ impl Worker {
         loop {
             let news = tokio::select! {
                 () = &mut ending => return,
-                Some(news) = self.news.1.recv() => news,
+                news = self.findings.next() => news,
                 () = &mut patience, if is_waited_for => {
                     let text = "Container runtime did not kill the pod within specified grace period.";
                     kubelet.events.pod(desired, EventKind::Warning, "ExceededGracePeriod", text);
@@ -614,5 +662,23 @@ impl Worker {
             tracing::debug!(%error, "the classes of Pods keep their weights");
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime::fake::Fake;
+
+    use super::*;
+    use crate::pod::fixture;
+
+    /// A future has room for the largest of all that it may ever do: what a worker rarely does has to be in a box of its own.
+    #[tokio::test]
+    async fn a_worker_that_waits_takes_little() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubelet = fixture::kubelet(folder.path(), Fake::default(), |_, _| None);
+        let (_, work) = new(kubelet, fixture::pod(r#"{"containers": []}"#), None);
+        let sizes = (size_of_val(&*work), size_of::<Worker>());
+        assert!(sizes.0 <= 2 << 10 && sizes.1 <= 1 << 10, "{sizes:?}");
     }
 }

@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use crate::pod::{desired::DesiredPod, preempt};
+use crate::pod::{desired::DesiredPod, preempt, status};
 
 /// How much longer than its grace a Pod may take to leave.
 const LEEWAY: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub struct Handle {
     mirror: watch::Sender<Option<Arc<Pod>>>,
     eviction: watch::Sender<Option<Eviction>>,
     wake: Arc<Notify>,
-    status: watch::Receiver<PodStatus>,
+    status: watch::Receiver<Arc<PodStatus>>,
     settled: watch::Receiver<bool>,
     /// The Pod was not let in: it takes nothing of the node.
     pub is_refused: bool,
@@ -57,14 +57,14 @@ pub struct Inbox {
     /// The engine may have something new.
     pub wake: Arc<Notify>,
     /// The status as it is reported, or about to be.
-    pub status: watch::Sender<PodStatus>,
+    pub status: watch::Sender<Arc<PodStatus>>,
     /// Nothing that was made for the Pod is left.
     pub settled: watch::Sender<bool>,
 }
 
 /// The two sides of a Pod that begins with the status that the API server has of it.
 pub fn channels(desired: DesiredPod, is_refused: bool) -> (Handle, Inbox) {
-    let (status_tx, status) = watch::channel(desired.pod.status.clone().unwrap_or_default());
+    let (status_tx, status) = watch::channel(Arc::new(desired.pod.status.clone().unwrap_or_default()));
     let (desired, desired_rx) = watch::channel(desired);
     let (mirror, mirror_rx) = watch::channel(None);
     let (eviction, eviction_rx) = watch::channel(None);
@@ -84,8 +84,7 @@ pub fn channels(desired: DesiredPod, is_refused: bool) -> (Handle, Inbox) {
 fn has_left(status: &PodStatus) -> bool {
     let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
     let mut all = lists.into_iter().flatten().flatten();
-    status.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
-        && !all.any(|c| c.state.as_ref().is_some_and(|state| state.running.is_some()))
+    status::is_over(status) && !all.any(|c| c.state.as_ref().is_some_and(|state| state.running.is_some()))
 }
 
 impl Handle {
@@ -93,7 +92,7 @@ impl Handle {
         self.desired.borrow().clone()
     }
 
-    pub fn status(&self) -> PodStatus {
+    pub fn status(&self) -> Arc<PodStatus> {
         self.status.borrow().clone()
     }
 
@@ -106,7 +105,7 @@ impl Handle {
 
     /// All work of the Pod is done, or has failed.
     pub fn is_over(&self) -> bool {
-        self.status.borrow().phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
+        status::is_over(&self.status.borrow())
     }
 
     /// How far the worker is with it, in upstream's words.
@@ -178,7 +177,8 @@ impl Handle {
     pub async fn left(mut self) {
         let grace = self.desired().grace_seconds().unsigned_abs();
         // A worker that has come to its end has left, too.
-        let _ = clock::timeout(LEEWAY + Duration::from_secs(grace), self.status.wait_for(has_left)).await;
+        let _ =
+            clock::timeout(LEEWAY + Duration::from_secs(grace), self.status.wait_for(|status| has_left(status))).await;
     }
 
     /// Nothing that was made for the Pod is left, its volumes neither.

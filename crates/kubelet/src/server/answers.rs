@@ -38,7 +38,7 @@ use crate::{
 pub fn pods(kubelet: &Kubelet) -> Answer {
     let with_status = |handle: &Handle| {
         let mut pod = (*handle.desired().pod).clone();
-        pod.status = Some(handle.status());
+        pod.status = Some(Arc::unwrap_or_clone(handle.status()));
         pod.to_value()
     };
     // One that is only ending is no longer the node's.
@@ -92,6 +92,8 @@ pub async fn metrics(kubelet: &Arc<Kubelet>) -> Answer {
     let volumes = volume_metrics::render(&*volume_usage::read(kubelet).await);
     let rest = preemptions(&kubelet.pods.preemptions()) + &volumes + &kubelet.config.features.metrics();
     let images = kubelet.images.counts.render(kubelet.images.records.sizes());
+    let certificates = kubelet.config.serving.as_ref().map(|serving| (serving.metrics)()).unwrap_or_default();
+    let rest = rest + &certificates + &meter::build::page();
     exposition(kubelet.figures.render() + &kubelet.affinity.render() + &images + &rest)
 }
 
@@ -190,7 +192,7 @@ fn options(text: &str) -> (Options, bool) {
 }
 
 /// The Pod of that name on this node.
-pub fn find(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<(DesiredPod, PodStatus)> {
+pub fn find(kubelet: &Kubelet, namespace: &str, name: &str) -> Option<(DesiredPod, Arc<PodStatus>)> {
     kubelet.pods.named(namespace, name).map(|pod| (pod.desired(), pod.status()))
 }
 

@@ -101,7 +101,7 @@ fn at_most(pod: &Handle) -> Arc<Pod> {
         return desired.pod;
     }
     // The outcome of its latest wish is in the spec already.
-    let status = PodStatus { conditions: None, ..pod.status() };
+    let status = PodStatus { conditions: None, ..PodStatus::clone(&pod.status()) };
     let mut pod = Pod { status: Some(status), ..Pod::clone(&desired.pod) };
     if let Some(spec) = api::rules::pod::resizing(&pod) {
         pod.spec = Some(spec);

@@ -8,7 +8,7 @@ mod engine;
 mod kernel;
 pub mod rates;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use api::features::Feature;
 use clock::Timestamp;
@@ -157,7 +157,7 @@ async fn told(kubelet: &Kubelet, sandboxes: &[PodSandbox]) -> runtime::Result<Op
 }
 
 /// A Pod that runs or is to run, with its status.
-type Active = (DesiredPod, PodStatus);
+type Active = (DesiredPod, Arc<PodStatus>);
 
 fn active(kubelet: &Kubelet) -> Vec<Active> {
     let active = kubelet.pods.all().into_iter().filter(|pod| !pod.is_over() && !pod.is_refused);
@@ -408,7 +408,7 @@ pub mod tests {
         // The newest is not ready any more.
         let sandboxes = [sandbox("old", 1, 1), sandbox("new", 0, 2), sandbox("newest", 1, 3)];
         let read = |seconds, nanos| {
-            let pods = vec![(pod(r#"{"containers": [{"name": "m"}]}"#), runs(&["m"]))];
+            let pods = vec![(pod(r#"{"containers": [{"name": "m"}]}"#), Arc::new(runs(&["m"])))];
             as_told(&kubelet, pods, told(seconds, nanos), &sandboxes)
         };
         let first = read(0, 1_000).remove(0);
@@ -417,7 +417,7 @@ pub mod tests {
         let second = read(10, 21_000).remove(0);
         assert_eq!(second.containers[0].sample.cpu_rate, Some(2_000));
         // A Pod whose sandbox the engine does not measure is not told of.
-        let other = vec![(pod(r#"{"containers": []}"#), PodStatus::default())];
+        let other = vec![(pod(r#"{"containers": []}"#), Arc::default())];
         assert!(as_told(&kubelet, other, told(0, 1), &sandboxes[2..]).is_empty());
     }
 

@@ -3,5 +3,6 @@
 
 pub mod ask;
 pub mod counts;
+pub mod findings;
 pub mod hook;
 pub mod probe;

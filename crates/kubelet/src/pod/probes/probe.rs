@@ -1,11 +1,11 @@
-//! Probes: one task per container asks on schedule and tells the worker when the answer changes.
+//! Probes: one task per container that has any asks on schedule and tells the worker when the answer changes.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::EventKind;
 use clock::{Instant, Timestamp};
-use k8s_openapi::api::core::v1::{Container, Probe};
-use tokio::{sync::mpsc, task::JoinHandle};
+use k8s_openapi::api::core::v1::Probe;
+use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -13,19 +13,13 @@ use crate::{
     pod::{
         desired::DesiredPod,
         memory::{KillReason, Memory},
-        probes::ask::{self, ProbeError, Target},
+        probes::{
+            ask::{self, ProbeError, Target},
+            findings::{Findings, News},
+        },
         running::ContainerRun,
     },
 };
-
-/// A probe's finding about a container, by the container's id.
-#[derive(Debug, Clone, PartialEq)]
-pub enum News {
-    Started(String),
-    Ready(String, bool),
-    /// To be killed.
-    Condemned(String, KillReason),
-}
 
 /// The running probes of one Pod by container id. Dropping it ends them.
 #[derive(Default)]
@@ -48,16 +42,18 @@ impl Probes {
         self.ending.cancel();
     }
 
-    /// Starts what is missing and ends what belongs to containers that are gone. Those that have started need no startup probe.
+    /// Starts what is missing and ends what belongs to containers that are gone. Those that have started need no startup probe, and those
+    /// without any probe are asked nothing.
     pub fn follow(
         &mut self,
         kubelet: &Arc<Kubelet>,
-        desired: &DesiredPod,
+        pod: &watch::Receiver<DesiredPod>,
         running: (&[String], &[ContainerRun]),
         memory: &Memory,
-        news: &mpsc::Sender<News>,
+        findings: &Arc<Findings>,
     ) {
         let (ips, alive) = running;
+        let desired = pod.borrow().clone();
         self.tasks.retain(|id, task| {
             let keep = alive.iter().any(|r| r.id == *id);
             if !keep {
@@ -67,6 +63,11 @@ impl Probes {
         });
         for ran in alive {
             let Some(container) = desired.container(&ran.name) else { continue };
+            let startup = container.startup_probe.clone().filter(|_| !memory.run(&ran.id).started);
+            let (liveness, readiness) = (container.liveness_probe.clone(), container.readiness_probe.clone());
+            if startup.is_none() && liveness.is_none() && readiness.is_none() {
+                continue;
+            }
             if self.tasks.contains_key(&ran.id) || self.ending.is_cancelled() {
                 continue;
             }
@@ -77,29 +78,29 @@ impl Probes {
             };
             let prober = Prober {
                 kubelet: kubelet.clone(),
-                desired: desired.clone(),
-                container: container.clone(),
+                pod: pod.clone(),
+                name: ran.name.clone(),
                 id: ran.id.clone(),
                 started_at: ran.started_at,
-                is_started: memory.run(&ran.id).started,
                 ip,
-                news: news.clone(),
+                findings: findings.clone(),
                 ending: self.ending.clone(),
             };
-            self.tasks.insert(ran.id.clone(), tokio::spawn(prober.run()));
+            self.tasks.insert(ran.id.clone(), tokio::spawn(prober.run(startup, liveness, readiness)));
         }
     }
 }
 
 struct Prober {
     kubelet: Arc<Kubelet>,
-    desired: DesiredPod,
-    container: Container,
+    /// The Pod as it is by now: one that it was would be kept for the prober alone.
+    pod: watch::Receiver<DesiredPod>,
+    /// The container's name and its id in the engine.
+    name: String,
     id: String,
     started_at: Option<Timestamp>,
-    is_started: bool,
     ip: String,
-    news: mpsc::Sender<News>,
+    findings: Arc<Findings>,
     ending: CancellationToken,
 }
 
@@ -140,17 +141,18 @@ fn first_wait(probe: &Probe, started_at: Option<Timestamp>, now: Timestamp) -> D
 
 /// The message of the event about a container that failed a probe. It says whether the container's policy lets it run again,
 /// except for sidecars, which always do. Upstream counterpart: computePodActions in pkg/kubelet/kuberuntime.
-fn sentence(desired: &DesiredPod, container: &Container, kind: Kind) -> String {
-    let is_init = desired.init_containers().iter().any(|c| c.name == container.name);
+fn sentence(desired: &DesiredPod, name: &str, kind: Kind) -> String {
+    let is_init = desired.init_containers().iter().any(|c| c.name == name);
     let what = if is_init { "Init container" } else { "Container" };
-    let policy = container.restart_policy.as_deref().unwrap_or(desired.restart_policy());
+    let own = desired.container(name).and_then(|container| container.restart_policy.as_deref());
+    let policy = own.unwrap_or(desired.restart_policy());
     let then = if is_init || policy == "Never" { "" } else { ", will be restarted" };
-    format!("{what} {} failed {} probe{then}", container.name, format!("{kind:?}").to_lowercase())
+    format!("{what} {name} failed {} probe{then}", format!("{kind:?}").to_lowercase())
 }
 
 impl Prober {
-    async fn run(self) {
-        if let Some(probe) = self.container.startup_probe.clone().filter(|_| !self.is_started) {
+    async fn run(self, startup: Option<Probe>, liveness: Option<Probe>, readiness: Option<Probe>) {
+        if let Some(probe) = startup {
             let started = tokio::select! {
                 started = self.watch(&probe, Kind::Startup) => started,
                 () = self.ending.cancelled() => false,
@@ -159,9 +161,9 @@ impl Prober {
                 return;
             }
         }
-        self.tell(News::Started(self.id.clone())).await;
+        self.findings.tell(News::Started(self.id.clone()));
         let liveness = async {
-            if let Some(probe) = &self.container.liveness_probe {
+            if let Some(probe) = &liveness {
                 tokio::select! {
                     _ = self.watch(probe, Kind::Liveness) => {}
                     () = self.ending.cancelled() => {}
@@ -169,19 +171,14 @@ impl Prober {
             }
         };
         let readiness = async {
-            match &self.container.readiness_probe {
+            match &readiness {
                 Some(probe) => {
                     self.watch(probe, Kind::Readiness).await;
                 }
-                None => self.tell(News::Ready(self.id.clone(), true)).await,
+                None => self.findings.tell(News::Ready(self.id.clone(), true)),
             }
         };
         tokio::join!(liveness, readiness);
-    }
-
-    async fn tell(&self, news: News) {
-        // The worker is gone with its Pod.
-        let _ = self.news.send(news).await;
     }
 
     /// Asks again and again. A startup probe ends with success; it and a liveness probe end when the container is to be killed.
@@ -189,13 +186,12 @@ impl Prober {
         clock::sleep(first_wait(probe, self.started_at, clock::now())).await;
         let limit = seconds(probe.timeout_seconds, 1).max(Duration::from_secs(1));
         let period = seconds(probe.period_seconds, 10).max(Duration::from_secs(1));
-        let target =
-            Target { runtime: &*self.kubelet.config.runtime, container: &self.container, id: &self.id, ip: &self.ip };
         let mut series = Series::default();
         let mut told = None;
         let mut next = Instant::now();
         loop {
-            let answer = self.ask(kind, probe, &target, limit).await;
+            // A question has a large future, which is there only while it is asked.
+            let answer = Box::pin(self.ask(kind, probe, limit)).await;
             match &answer {
                 Ok(None) => {}
                 Ok(Some(warning)) => self.tell_of(kind, "ProbeWarning", "probe warning", warning),
@@ -209,11 +205,11 @@ impl Prober {
             match (kind, known.then(|| series.note(answer.is_ok(), probe)).flatten()) {
                 (Kind::Startup, Some(true)) => return true,
                 (Kind::Startup | Kind::Liveness, Some(false)) => {
-                    self.condemn(probe, kind).await;
+                    self.condemn(probe, kind);
                     return false;
                 }
                 (Kind::Readiness, Some(good)) if told != Some(good) => {
-                    self.tell(News::Ready(self.id.clone(), good)).await;
+                    self.findings.tell(News::Ready(self.id.clone(), good));
                     told = Some(good);
                 }
                 _ => {}
@@ -225,21 +221,20 @@ impl Prober {
     }
 
     /// One question, put again at once where it could not be asked, as upstream does it.
-    async fn ask(
-        &self,
-        kind: Kind,
-        probe: &Probe,
-        target: &Target<'_>,
-        limit: Duration,
-    ) -> Result<Option<String>, ProbeError> {
+    async fn ask(&self, kind: Kind, probe: &Probe, limit: Duration) -> Result<Option<String>, ProbeError> {
         const TRIES: usize = 3;
+        let desired = self.pod.borrow().clone();
+        let Some(container) = desired.container(&self.name) else {
+            return Err(ProbeError::Errored(format!("the Pod has no container {}", self.name)));
+        };
+        let target = Target { runtime: &*self.kubelet.config.runtime, container, id: &self.id, ip: &self.ip };
         let begun = Instant::now();
-        let mut answer = ask::ask(probe, target, limit).await;
+        let mut answer = ask::ask(probe, &target, limit).await;
         for _ in 1..TRIES {
             if !matches!(answer, Err(ProbeError::Errored(_))) {
                 break;
             }
-            answer = ask::ask(probe, target, limit).await;
+            answer = ask::ask(probe, &target, limit).await;
         }
         let outcome = match &answer {
             Ok(_) => "successful",
@@ -247,19 +242,19 @@ impl Prober {
             Err(ProbeError::Errored(_)) => "unknown",
         };
         let counts = &self.kubelet.probe_counts;
-        counts.note(&self.desired, &self.container.name, &format!("{kind:?}"), outcome, begun.elapsed());
+        counts.note(&desired, &self.name, &format!("{kind:?}"), outcome, begun.elapsed());
         answer
     }
 
     fn tell_of(&self, kind: Kind, reason: &str, what: &str, words: &str) {
         let text = format!("{kind:?} {what}: {words}");
-        self.kubelet.events.container(&self.desired, &self.container.name, EventKind::Warning, reason, &text);
+        self.kubelet.events.container(&self.pod.borrow(), &self.name, EventKind::Warning, reason, &text);
     }
 
-    async fn condemn(&self, probe: &Probe, kind: Kind) {
-        let message = sentence(&self.desired, &self.container, kind);
+    fn condemn(&self, probe: &Probe, kind: Kind) {
+        let message = sentence(&self.pod.borrow(), &self.name, kind);
         let why = KillReason { message, grace_seconds: probe.termination_grace_period_seconds, renewal: None };
-        self.tell(News::Condemned(self.id.clone(), why)).await;
+        self.findings.tell(News::Condemned(self.id.clone(), why));
     }
 }
 
@@ -298,7 +293,7 @@ mod tests {
             let spec = json!({"restartPolicy": pod, "initContainers": [of("s", "Always".into())],
                 "containers": [of("m", own)]});
             let desired = pod_of(json!({ "spec": spec }));
-            let container = desired.container(if expected.starts_with("Init") { "s" } else { "m" }).unwrap();
+            let container = if expected.starts_with("Init") { "s" } else { "m" };
             assert_eq!(sentence(&desired, container, kind), expected, "{pod}");
         };
         let none = || json::Value::Null;

@@ -116,10 +116,15 @@ pub fn status(desired: &DesiredPod, running: &RunningPod, memory: &Memory, place
     }
 }
 
+/// All work of the Pod is done, or has failed.
+pub fn is_over(status: &PodStatus) -> bool {
+    status.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase)
+}
+
 /// A Pod that still has something of the node which others may be given once it is over is not over yet: containers that run
 /// (its sidecars end behind the others), or devices. Nor does it tell of a disruption before.
 pub fn hold_back(fresh: &mut PodStatus, reported: &PodStatus) {
-    if !fresh.phase.as_deref().is_some_and(api::rules::pod::is_terminal_phase) {
+    if !is_over(fresh) {
         return;
     }
     fresh.phase = reported.phase.clone().or_else(|| Some("Running".to_owned()));
