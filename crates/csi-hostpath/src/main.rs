@@ -1,13 +1,17 @@
 //! `csi-hostpath`: a CSI driver for the cluster's own tests. Its volumes are folders and files of the machine. It writes down
-//! what it is asked, and a file tells it to refuse, to hang or to lie.
+//! what it is asked, and a file tells it to refuse, to hang or to lie. One process serves a node, or is the controller with the
+//! sidecars that follow the API, or both.
 
 mod disks;
+mod images;
 mod moods;
+mod programs;
+mod sidecars;
 
 // Only for its feature, which libraries of the tests ask for: so the optimized build is the same with them and without.
 use bitflags as _;
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -20,22 +24,29 @@ use kubelet::{
         GET_INFO as GET_PLUGIN, InfoRequest, NOTIFY, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
     },
 };
-use runtime::grpc::{self, Server, Status};
+use runtime::grpc::{self, Server};
 
-use crate::{disks::Disks, moods::Moods};
+use crate::{
+    disks::Disks,
+    images::{Images, failed},
+    moods::Moods,
+};
 
 #[derive(Parser)]
 #[command(about = "A CSI driver for tests, whose volumes are folders and files of this machine")]
 struct Arguments {
-    /// The kubelet's folder.
+    /// The kubelet's folder, to serve its node.
+    #[arg(long, requires = "node_id", required_unless_present = "kubeconfig")]
+    kubelet: Option<PathBuf>,
+    /// How the API is reached, to be the controller.
     #[arg(long)]
-    kubelet: PathBuf,
+    kubeconfig: Option<PathBuf>,
     /// Where the volumes are.
     #[arg(long)]
     data: PathBuf,
     /// The driver's name for this node.
-    #[arg(long)]
-    node_id: String,
+    #[arg(long, requires = "kubelet")]
+    node_id: Option<String>,
     #[arg(long, default_value = "hostpath.csi.skiff.local")]
     name: String,
     /// Lines of a method and `refuse WORDS`, `hang` or `lie`; for Stats also `abnormal WORDS`, which it says of the volume. It is
@@ -50,8 +61,7 @@ struct Arguments {
 /// The methods of the node service, each after its mood.
 fn node(disks: &Arc<Disks>, moods: &Arc<Moods>, node_id: &str) -> Server {
     let held = || (disks.clone(), moods.clone());
-    let (stage, unstage, publish, unpublish, stats) = (held(), held(), held(), held(), held());
-    let expand = moods.clone();
+    let (stage, unstage, publish, unpublish, stats, expand) = (held(), held(), held(), held(), held(), held());
     let zone = ("hostpath.csi.skiff.local/node".to_owned(), node_id.to_owned());
     let info = NodeInfo {
         node_id: node_id.to_owned(),
@@ -75,10 +85,10 @@ fn node(disks: &Arc<Disks>, moods: &Arc<Moods>, node_id: &str) -> Server {
             Ok(Capabilities { capabilities: all.map(capability).to_vec() })
         })
         .unary(EXPAND, move |request: ExpandRequest| {
-            let moods = expand.clone();
+            let (disks, moods) = expand.clone();
             let bytes = request.capacity_range.unwrap_or_default().required_bytes;
             let what = format!("{} {bytes}", request.volume_id);
-            async move { moods.answer("Expand", &what, || Ok(ExpandResponse { capacity_bytes: bytes })).await }
+            async move { moods.answer("Expand", &what, || disks.expand(&request)).await }
         })
         .unary(STATS, move |request: StatsRequest| {
             let (disks, moods) = stats.clone();
@@ -92,7 +102,7 @@ fn node(disks: &Arc<Disks>, moods: &Arc<Moods>, node_id: &str) -> Server {
         })
         .unary(STAGE, move |request: StageRequest| {
             let (disks, moods) = stage.clone();
-            async move { moods.answer("Stage", &request.volume_id, || disks.stage(&request).map_err(failed)).await }
+            async move { moods.answer("Stage", &request.volume_id, || disks.stage(&request)).await }
         })
         .unary(UNSTAGE, move |request: UnstageRequest| {
             let (disks, moods) = unstage.clone();
@@ -110,10 +120,6 @@ fn node(disks: &Arc<Disks>, moods: &Arc<Moods>, node_id: &str) -> Server {
                 moods.answer("Unpublish", &request.volume_id, || disks.unpublish(&request).map_err(failed)).await
             }
         })
-}
-
-fn failed(error: io::Error) -> Status {
-    Status::internal(error.to_string())
 }
 
 /// The service through which the kubelet's plugin registry learns of the driver.
@@ -136,21 +142,25 @@ fn listen(socket: &Path) -> anyhow::Result<tokio::net::UnixListener> {
     grpc::listen(socket).with_context(|| format!("{}", socket.display()))
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    let disks = Arc::new(Disks::new(&arguments.data)?);
-    let moods = Arc::new(Moods::new(&arguments.moods, &arguments.log));
-    let socket = arguments.kubelet.join("plugins").join(&arguments.name).join("csi.sock");
-    let shown = arguments.kubelet.join("plugins_registry").join(format!("{}.sock", arguments.name));
+/// Serves a node until it is ended.
+async fn serve(
+    kubelet: &Path,
+    name: &str,
+    node_id: &str,
+    images: Arc<Images>,
+    moods: &Arc<Moods>,
+) -> anyhow::Result<()> {
+    let disks = Arc::new(Disks::new(images, node_id));
+    let socket = kubelet.join("plugins").join(name).join("csi.sock");
+    let shown = kubelet.join("plugins_registry").join(format!("{name}.sock"));
     let info = PluginInfo {
         r#type: "CSIPlugin".to_owned(),
-        name: arguments.name,
+        name: name.to_owned(),
         endpoint: socket.display().to_string(),
         supported_versions: vec!["1.0.0".to_owned()],
     };
-    let service = node(&disks, &moods, &arguments.node_id).serve(listen(&socket)?);
-    let registration = registration(info, &moods).serve(listen(&shown)?);
+    let service = node(&disks, moods, node_id).serve(listen(&socket)?);
+    let registration = registration(info, moods).serve(listen(&shown)?);
     let mut ends = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         () = service => {}
@@ -160,4 +170,27 @@ async fn main() -> anyhow::Result<()> {
     // The kubelet sees by that that the driver has gone.
     fs::remove_file(&shown)?;
     Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let images = Arc::new(Images::new(&arguments.data)?);
+    let moods = Arc::new(Moods::new(&arguments.moods, &arguments.log));
+    let node = async {
+        match (&arguments.kubelet, &arguments.node_id) {
+            (Some(kubelet), Some(id)) => serve(kubelet, &arguments.name, id, images.clone(), &moods).await,
+            _ => std::future::pending().await,
+        }
+    };
+    let controller = async {
+        match &arguments.kubeconfig {
+            Some(file) => sidecars::run(file, &arguments.name, images.clone(), moods.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ended = node => ended,
+        ended = controller => ended,
+    }
 }
