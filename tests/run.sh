@@ -57,6 +57,7 @@ in_machines() {
     beside "servers of volumes" ./servers.sh
     beside "power cuts" ./power-cut.sh
     beside "labels of SELinux" ./selinux.sh
+    beside "profiles of AppArmor" ./apparmor.sh
     beside "encrypted ways between nodes" ./wireguard.sh
 }
 # In a process group of its own, so that it can be ended as a whole.
@@ -84,6 +85,7 @@ run "volumes" ./volumes.sh
 run "local storage" ./local-storage.sh
 run "devices" ./devices.sh
 run "CSI drivers" ./csi.sh
+run "volumes that CSI drivers make" ./csi-volumes.sh
 run "certificates of Pods" ./certificates.sh
 run "aggregated servers" ./aggregated.sh
 run "streams" ./streams.sh
