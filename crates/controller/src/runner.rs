@@ -66,6 +66,16 @@ pub trait Controller: Send + Sync + Sized + 'static {
     }
     /// Decides. Pure: no clock, no randomness, no log.
     fn plan(&self, object: &Self::Object, observed: &Self::Observed, now: Timestamp) -> Plan;
+    /// Whether the object of a key that the cache lacks is gone, and not only late. For the few that take something away
+    /// then which nobody gives back; a late object comes with a key of its own.
+    fn is_gone(
+        &self,
+        _key: &Key,
+        _listers: &Listers,
+        _client: &Client,
+    ) -> impl Future<Output = Result<bool, client::Error>> + Send {
+        async { Ok(true) }
+    }
     /// Decides about a key whose object is gone.
     fn plan_gone(&self, _key: &Key, _listers: &Listers, _now: Timestamp) -> Plan {
         Plan::default()
@@ -158,7 +168,11 @@ impl<C: Controller> Planner for C {
             let object = setup.caches.of::<C::Object>().get(key);
             let last = runner.failures.lock().get(key).cloned();
             let listers = Listers { caches: &setup.caches, failure: last.as_ref() };
-            let Some(object) = object else { return (None, Ok(self.plan_gone(key, &listers, clock::now_seconds()))) };
+            let Some(object) = object else {
+                let gone = self.is_gone(key, &listers, &setup.client).await;
+                let plan = |gone: bool| gone.then(|| self.plan_gone(key, &listers, clock::now_seconds()));
+                return (None, gone.map(|gone| plan(gone).unwrap_or_default()));
+            };
             let mut observed = self.observe(&object, &listers);
             let asked = self.ask(&object, &mut observed, &setup.client).await;
             let plan = asked.map(|()| Controller::plan(self, &object, &observed, clock::now_seconds()));

@@ -25,7 +25,11 @@ use std::{
 use client::{Caches, EventRecorder};
 use parking_lot::RwLock;
 
-use crate::{cluster::Cluster, follow::Corefile, plugins::Around};
+use crate::{
+    cluster::Cluster,
+    follow::Corefile,
+    plugins::{Around, Learner},
+};
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -39,6 +43,8 @@ pub struct Config {
     pub resolv_conf: PathBuf,
     /// The address by which Pods know cluster DNS: a resolver with it would be ourselves.
     pub own_addresses: Vec<IpAddr>,
+    /// Whoever has to know the addresses of some names before the Pods that ask for them do.
+    pub learner: Option<Arc<dyn Learner>>,
 }
 
 impl Config {
@@ -78,6 +84,7 @@ pub async fn bind(config: &Config, events: EventRecorder) -> Result<Dns, DnsErro
         cluster: Arc::new(RwLock::new(Cluster::new())),
         own: config.own_addresses.clone(),
         figures: Arc::default(),
+        learner: config.learner.clone(),
     };
     let figures = around.figures.clone();
     let config = Config { domain, ..config.clone() };

@@ -1,19 +1,21 @@
 //! Whole Corefiles at work, over a server of the test's own that stands for the world outside.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    pin::Pin,
     str::FromStr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use client::Key;
 use dns::{
     cluster::{self, Cluster},
     corefile,
-    plugins::{Around, Chains},
+    plugins::{Around, Chains, Learner},
     question::{Answer, Packet, Question},
 };
 use hickory_proto::{
@@ -73,6 +75,11 @@ impl Outside {
 }
 
 fn chains(text: &str) -> Arc<Chains> {
+    taught(text, None)
+}
+
+/// Chains that tell somebody of addresses.
+fn taught(text: &str, learner: Option<Arc<dyn Learner>>) -> Arc<Chains> {
     let mut cluster = Cluster::new();
     let mut add = |name: &str, spec: json::Value| {
         let service = json::json!({"metadata": {"namespace": "default", "name": name}, "spec": spec});
@@ -84,7 +91,7 @@ fn chains(text: &str) -> Arc<Chains> {
     cluster.set_namespaces(["default".to_owned()].into());
     cluster.synced_services();
     cluster.move_pod(&Key::new("default", "pod"), &[], &["10.244.0.9".parse().unwrap()]);
-    let around = Around { cluster: Arc::new(RwLock::new(cluster)), own: Vec::new(), figures: Arc::default() };
+    let around = Around { cluster: Arc::new(RwLock::new(cluster)), own: Vec::new(), figures: Arc::default(), learner };
     let near = corefile::Around {
         resolv_conf: "search corp.example\n".to_owned(),
         files: [("NodeHosts".to_owned(), "10.0.0.5 node-a # here\n".to_owned())].into(),
@@ -105,6 +112,48 @@ async fn ask(chains: &Arc<Chains>, name: &str, kind: T) -> String {
 
 const KUBERNETES: &str =
     "kubernetes cluster.local in-addr.arpa {\n pods verified\n fallthrough in-addr.arpa\n ttl 30\n }";
+
+/// Somebody who waits for the names below `org` and `corp.example`, and takes time.
+#[derive(Debug, Default)]
+struct Waits(Mutex<Vec<String>>);
+
+impl Learner for Waits {
+    fn wants(&self, name: &str) -> bool {
+        name.ends_with(".org") || name.ends_with(".corp.example")
+    }
+
+    fn learn(&self, name: String, addresses: Vec<(IpAddr, Duration)>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            let shown: Vec<String> = addresses.iter().map(|(a, time)| format!(" {a} {}", time.as_secs())).collect();
+            self.0.lock().push(name + &shown.concat());
+        })
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_addresses_has_them_before_they_are_told() {
+    let outside = Outside::start(100).await;
+    let waits = Arc::new(Waits::default());
+    let text = format!(
+        ". {{\n autopath @kubernetes\n cache 30\n rewrite name old.example.org new.example.org\n {KUBERNETES}\n forward . {}\n}}",
+        outside.address
+    );
+    let chains = taught(&text, Some(waits.clone()));
+    let check = async |name: &str, kind: T, expected: &[&str]| {
+        ask(&chains, name, kind).await;
+        assert_eq!(std::mem::take(&mut *waits.0.lock()), expected, "{name}");
+    };
+    check("example.com.", T::A, &[]).await;
+    check("Example.ORG.", T::AAAA, &[]).await;
+    check("a.nx.", T::A, &[]).await;
+    check("Example.ORG.", T::A, &["example.org 192.0.2.1 60"]).await;
+    check("old.example.org.", T::A, &["old.example.org 192.0.2.1 60"]).await;
+    // An alias of this server's making leads to a question of its own.
+    check("out.default.svc.cluster.local.", T::A, &["example.org 192.0.2.1 30"]).await;
+    // The question that a Pod's resolver would end with is asked here.
+    check("b.default.svc.cluster.local.", T::A, &["b.corp.example 192.0.2.1 60"]).await;
+}
 
 #[tokio::test]
 async fn equal_questions_are_one() {

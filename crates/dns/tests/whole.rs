@@ -135,6 +135,7 @@ async fn what_the_api_has_is_answered() {
         clients: Vec::new(),
         resolv_conf: resolv_conf.path().to_owned(),
         own_addresses: vec!["10.96.0.10".parse().unwrap()],
+        learner: None,
     };
     let server = dns::bind(&config, EventRecorder::new(api.client(), "coredns", None)).await.unwrap();
     let address = server.address().unwrap();
@@ -198,6 +199,7 @@ async fn what_listens_there_already_is_in_the_way() {
         clients: Vec::new(),
         resolv_conf: "/nowhere".into(),
         own_addresses: Vec::new(),
+        learner: None,
     };
     assert!(matches!(dns::bind(&config, EventRecorder::discard()).await, Err(dns::DnsError::Listen { .. })));
     let nameless = dns::Config { domain: "a..b".to_owned(), ..config };

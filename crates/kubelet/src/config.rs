@@ -27,6 +27,8 @@ pub struct Serving {
     pub tls: Arc<rustls::ServerConfig>,
     /// PEM of the authority whose client certificates are believed.
     pub client_authority: String,
+    /// The lines about the node's certificates for `/metrics`: the program around the kubelet renews them.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
 /// A folder of container logs in which others may have logs too.

@@ -5,6 +5,7 @@
 //! an administrator's or a user's name is among them, the bound on series keeps the page finite.
 //! Upstream counterpart: k8s.io/component-base/metrics.
 
+pub mod build;
 pub mod process;
 
 use std::{

@@ -54,6 +54,13 @@ impl Serving {
         Ok(())
     }
 
+    /// The facts in the certificate that is shown.
+    pub fn facts(&self) -> Result<inspect::Facts> {
+        let shown = self.shown();
+        let first = shown.cert.first().ok_or_else(|| PkiError::broken("a certificate", "there is none"))?;
+        inspect::facts_der(first)
+    }
+
     pub(crate) fn shown(&self) -> Arc<CertifiedKey> {
         self.0.read().unwrap_or_else(|broken| broken.into_inner()).clone()
     }

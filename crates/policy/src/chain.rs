@@ -1,5 +1,7 @@
 //! The chains that decide about connections, before they are text.
 
+use std::sync::Arc;
+
 use crate::{
     group::GroupName,
     ports::Ports,
@@ -7,11 +9,14 @@ use crate::{
     traffic::{Direction, Family},
 };
 
+/// A chain's name in the kernel.
+pub type ChainName = Arc<str>;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
     Clause(Clause),
     /// Asks this chain, and goes on if it does not decide.
-    Ask(String),
+    Ask(ChainName),
     /// A Pod reaches itself.
     Itself,
     Drop,

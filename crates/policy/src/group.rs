@@ -1,4 +1,5 @@
-//! Sets of addresses that rules refer to: the Pods and nodes that selectors choose, and named ports of Pods. Pure.
+//! Sets of addresses that rules refer to: the Pods and nodes that selectors choose, named ports of Pods, and what DNS has said of
+//! domains. Pure.
 //!
 //! Rules that mean the same group share it, whatever policies they stand in. So a label of a Pod that changes is one
 //! element of each group that it joins or leaves.
@@ -9,6 +10,7 @@ use api::rules::selector::Selector;
 use sha2::{Digest, Sha256};
 
 use crate::{
+    domain::Domain,
     node::NodeFacts,
     pod::{Facts, Labels},
     traffic::Protocol,
@@ -48,6 +50,8 @@ pub enum Group {
     Pods(Selected),
     /// The addresses of nodes.
     Nodes(Selector),
+    /// The addresses that DNS has given for the names that it means.
+    Domain(Domain),
     /// The addresses of Pods with the number that a port of this name has there.
     Port { protocol: Protocol, name: String },
 }
@@ -72,6 +76,7 @@ impl Group {
         let sort = match self {
             Group::Pods(_) => "pods",
             Group::Nodes(_) => "nodes",
+            Group::Domain(_) => "names",
             Group::Port { .. } => "port",
         };
         format!("{sort}-{}", digest(&format!("{self:?}"))).into()
@@ -87,7 +92,7 @@ impl Group {
         let of = |port: Option<u16>| addresses.iter().map(move |address| Element { address: *address, port });
         match self {
             Group::Pods(selected) if selected.matches(pod, namespace) => of(None).collect(),
-            Group::Pods(_) | Group::Nodes(_) => Vec::new(),
+            Group::Pods(_) | Group::Nodes(_) | Group::Domain(_) => Vec::new(),
             Group::Port { protocol, name } => {
                 let ports = pod.ports.iter().filter(|p| p.name == *name && p.protocol == *protocol);
                 ports.flat_map(|p| of(Some(p.number))).collect()

@@ -3,7 +3,9 @@
 //!
 //! [`rule`] and [`admin`] read a policy, [`group`] says which Pods or nodes a rule means, [`world`] follows policies, namespaces,
 //! Pods and nodes and plans the [`chain`]s and groups that this node needs, [`tables`] finds what changed, [`text`] writes it for
-//! nft (all pure), and [`follow`] brings it to the kernel. [`gate`] is where Pods wait for it. The table outlives the process, so
+//! nft (all pure), and [`follow`] brings it to the kernel. [`gate`] is where Pods wait for it, and [`names`] where answers of DNS do,
+//! from which the addresses of domains are learned; [`status`] tells in the policies of administrators whether they are enforced. The
+//! table outlives the process, so
 //! a restart leaves no gap; the first transaction replaces it as a whole.
 //! A connection meets the [`kind`]s of policies in tiers, in each direction: those of administrators in the order of their
 //! priorities, the NetworkPolicies that select the Pod, and where none does, what administrators say last.
@@ -16,14 +18,17 @@
 
 pub mod admin;
 pub mod chain;
+pub mod domain;
 mod follow;
 pub mod gate;
 pub mod group;
 pub mod kind;
+pub mod names;
 pub mod node;
 pub mod pod;
 pub mod ports;
 pub mod rule;
+pub mod status;
 pub mod tables;
 pub mod text;
 pub mod traffic;
@@ -37,10 +42,12 @@ use k8s_openapi::api::{core::v1::Namespace, networking::v1::NetworkPolicy};
 use crate::{
     follow::{Follower, Sources},
     gate::{Arrival, Arrivals},
+    names::Heard,
     pod::Pod,
 };
 
 pub use gate::{Gate, gate};
+pub use names::{Names, names};
 
 /// The settings of a node's enforcement.
 #[derive(Debug, Clone)]
@@ -50,14 +57,14 @@ pub struct Config {
     pub pod_links: &'static str,
 }
 
-/// Runs until cancelled.
-pub async fn run(client: Client, config: Config, arrivals: Arrivals) {
+/// Runs until cancelled. `heard` is there where cluster DNS runs beside it.
+pub async fn run(client: Client, config: Config, arrivals: Arrivals, heard: Option<Heard>) {
     let mut arrivals = arrivals.0;
     permitted(&client, &mut arrivals).await;
-    let sources = Sources::follow(&client);
+    let sources = Sources::follow(&client, heard.is_some());
     sources.synced().await;
     let events = EventRecorder::new(client.clone(), "kube-network-policies", Some(&config.node_name));
-    let mut follower = Follower::new(config, sources, events);
+    let mut follower = Follower::new(config, sources, events, heard);
     loop {
         follower.idle(&mut arrivals).await;
         // The other caches go when the last policy does.

@@ -3,8 +3,8 @@
 //!
 //! A Pod's address leads, in each tier, to a chain for the very policies that select it, which all Pods that the same policies
 //! select share; that chain asks each policy's own chain. So a Pod that policies select anew is one element, and a policy that
-//! changes is its own chain. The rules of a policy of the admin tier that passes connections on stand in the shared chain
-//! itself, because only there the way out leads past the policies behind it.
+//! changes is its own chain. The rules of administrators that pass connections on stand in the shared chain itself, because
+//! only there the way out leads past the policies behind.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use std::{
 use nft::Script;
 
 use crate::{
-    chain::Chain,
+    chain::{Chain, ChainName},
     group::{Element, GroupName},
     kind::Tier,
     text,
@@ -32,10 +32,10 @@ pub struct Members {
 /// All that policies need on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
-    pub chains: BTreeMap<String, Arc<Chain>>,
+    pub chains: BTreeMap<ChainName, Arc<Chain>>,
     pub groups: BTreeMap<(GroupName, Family), Arc<Members>>,
     /// The chain that a tier has for an address of a Pod of this node; others are free.
-    pub asked: BTreeMap<(Tier, Direction, IpAddr), String>,
+    pub asked: BTreeMap<(Tier, Direction, IpAddr), ChainName>,
 }
 
 impl Tables {
@@ -62,9 +62,13 @@ impl Tables {
             }
         }
         for key in union(&self.asked, &to.asked) {
+            let (old, new) = (self.asked.get(key), to.asked.get(key));
+            if old == new {
+                continue;
+            }
             let (tier, direction, address) = *key;
-            let verdict = |tables: &Tables| tables.asked.get(key).map(|chain| text::verdict(tier, chain));
-            let (old, new) = (verdict(self), verdict(to));
+            let verdict = |chain: Option<&ChainName>| chain.map(|chain| text::verdict(tier, chain));
+            let (old, new) = (verdict(old), verdict(new));
             let map = text::asked(tier, direction, Family::of(address));
             script.element(&map, &address.to_string(), old.as_deref(), new.as_deref());
         }

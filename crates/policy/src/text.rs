@@ -1,7 +1,7 @@
 //! nft text: the fixed part of the table, and names, rules and elements as the kernel reads them. Pure.
 
 use crate::{
-    chain::{Chain, Rule},
+    chain::{Chain, ChainName, Rule},
     group::Element,
     kind::Tier,
     ports::Ports,
@@ -50,9 +50,9 @@ pub fn group(name: &str, family: Family) -> String {
 }
 
 /// The name of a chain: which one it is (a digest), and for people what it is about.
-pub fn chain_name(direction: Direction, family: Family, digest: &str, about: &str) -> String {
+pub fn chain_name(direction: Direction, family: Family, digest: &str, about: &str) -> ChainName {
     let name = format!("{}-{}-{digest}-{about}", direction.name(), digit(family));
-    name.chars().take(NAME_LENGTH).collect()
+    name.chars().take(NAME_LENGTH).collect::<String>().into()
 }
 
 /// Commands that leave an empty table with all hooks and maps, whatever was there before.

@@ -1,7 +1,7 @@
 //! The whole of a node's enforcement, between an API server that the test plays and the real kernel, in a network namespace
 //! of its own: when Pods may begin, and what the kernel holds by then.
 
-use std::{convert::Infallible, fs::File, net::IpAddr, process::Command};
+use std::{convert::Infallible, fs::File, net::IpAddr, process::Command, time::Duration};
 
 use bytes::Bytes;
 use client::{Body, Client};
@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::Pod;
 use nix::sched::{CloneFlags, setns};
-use policy::{Config, Gate};
+use policy::{Config, Gate, Names};
 use tokio::{sync::watch, task::JoinHandle};
 
 /// Works in a namespace that goes afterwards.
@@ -159,8 +159,17 @@ impl Server {
 
     fn enforce(&self) -> (Gate, JoinHandle<()>) {
         let (gate, arrivals) = policy::gate();
-        let config = Config { node_name: "n1".to_owned(), pod_links: "skf" };
-        (gate, tokio::spawn(policy::run(self.client(), config, arrivals)))
+        (gate, tokio::spawn(policy::run(self.client(), Self::config(), arrivals, None)))
+    }
+
+    /// The same on a node whose cluster DNS tells what it answers.
+    fn enforce_beside_dns(&self) -> (Gate, Names, JoinHandle<()>) {
+        let ((gate, arrivals), (names, heard)) = (policy::gate(), policy::names());
+        (gate, names, tokio::spawn(policy::run(self.client(), Self::config(), arrivals, Some(heard))))
+    }
+
+    fn config() -> Config {
+        Config { node_name: "n1".to_owned(), pod_links: "skf" }
     }
 }
 
@@ -372,6 +381,35 @@ fn nodes_are_followed_where_a_rule_asks_for_them() {
 }
 
 #[test]
+fn the_kernel_knows_the_addresses_of_a_domain_before_its_pod_does() {
+    in_namespace("names", async || {
+        let server = Server::new("");
+        tell_namespace(&server);
+        server.tell(DEFINITIONS, "ADDED", &definition(true));
+        let about = |names: &[&str]| administrators(&json!({"domainNames": names}));
+        server.tell("adminnetworkpolicies", "ADDED", &about(&["kubernetes.io"]));
+        let (gate, names, work) = server.enforce_beside_dns();
+        gate.pass(&pod("a"), vec![address("10.77.1.1")]).await.expect("the kernel knows it");
+        assert!(names.wants("kubernetes.io") && !names.wants("www.kubernetes.io"));
+        let good = |text: &str| [(address(text), Duration::from_secs(600))];
+        names.learned("kubernetes.io", &good("198.51.100.7")).await;
+        assert!(kernel().contains("198.51.100.7"));
+        names.learned("www.kubernetes.io", &good("198.51.100.8")).await;
+        names.learned("kubernetes.io", &good("198.51.100.9")).await;
+        assert!(kernel().contains("198.51.100.9") && !kernel().contains("198.51.100.8"));
+        assert!(server.sent.borrow().is_empty(), "nothing is amiss");
+        // A rule of which a name stays knows its addresses on.
+        server.tell("adminnetworkpolicies", "MODIFIED", &about(&["kubernetes.io", "*.kubernetes.io"]));
+        until("the other name is wanted", || names.wants("www.kubernetes.io")).await;
+        names.learned("www.kubernetes.io", &good("198.51.100.8")).await;
+        assert!(["198.51.100.7", "198.51.100.8"].iter().all(|address| kernel().contains(address)));
+        server.tell("adminnetworkpolicies", "DELETED", &about(&["kubernetes.io"]));
+        until("nothing is wanted", || !names.wants("kubernetes.io")).await;
+        work.abort();
+    });
+}
+
+#[test]
 fn a_rule_that_cannot_be_enforced_is_told() {
     in_namespace("told", async || {
         let server = Server::new("");
@@ -385,7 +423,7 @@ fn a_rule_that_cannot_be_enforced_is_told() {
         let (event, message) = (&sent[0], sent[0]["message"].as_str().unwrap_or_default());
         assert_eq!((event["reason"].as_str(), event["type"].as_str()), (Some("NotEnforced"), Some("Warning")));
         assert!(
-            message.contains("egress[0]: to[0]: `domainNames` cannot be enforced; it is about nothing"),
+            message.contains("egress[0]: to[0]: `domainNames` cannot be enforced without cluster DNS of skiff's own; it is about nothing"),
             "{message}"
         );
         let about = &event["involvedObject"];

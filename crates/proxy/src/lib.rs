@@ -185,9 +185,11 @@ fn health_page(liveness: Liveness, metrics: Metrics) -> Answer {
 
 fn metrics_page(metrics: Metrics, mode: Mode, configz: String) -> Answer {
     Arc::new(move |path| match path {
-        "/metrics" => {
-            answers::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.render(mode.name()))
-        }
+        "/metrics" => answers::typed(
+            StatusCode::OK,
+            "text/plain; version=0.0.4; charset=utf-8",
+            metrics.render(mode.name()) + &meter::build::page(),
+        ),
         "/configz" => answers::json_answer(StatusCode::OK, configz.clone()),
         "/proxyMode" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", mode.name().to_owned()),
         "/healthz" => answers::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned()),

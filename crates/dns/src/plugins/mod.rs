@@ -6,6 +6,7 @@ pub mod cache;
 pub mod forward;
 mod hosts;
 pub mod kubernetes;
+mod learning;
 mod log;
 mod looping;
 mod rewrite;
@@ -21,6 +22,7 @@ use hickory_proto::{
 };
 use parking_lot::RwLock;
 
+pub use self::learning::Learner;
 use self::{cache::Cache, forward::Forward, kubernetes::Found, looping::Probe};
 use crate::{
     cluster::Cluster,
@@ -42,6 +44,8 @@ pub struct Around {
     /// The addresses by which Pods know cluster DNS.
     pub own: Vec<IpAddr>,
     pub figures: Arc<Figures>,
+    /// Whoever waits for the addresses of some names.
+    pub learner: Option<Arc<dyn Learner>>,
 }
 
 struct Chain {
@@ -89,6 +93,13 @@ impl Chains {
         Box::pin(async move { all.blocks[place].answer(&question, &all).await })
     }
 
+    /// Tells whoever waits for them the addresses of a name.
+    async fn tell(&self, question: &Question, answer: &Answer) {
+        if let Some(learner) = &self.around.learner {
+            learning::tell(&**learner, question, answer).await;
+        }
+    }
+
     /// The block with the longest zone that has the name.
     fn block(&self, name: &str) -> Option<usize> {
         let longest = |b: &Chain| zone_of(name, &b.zones).map(String::len);
@@ -126,6 +137,7 @@ impl Chain {
         if self.settings.loadbalance {
             shuffle(&mut answer.answers);
         }
+        all.tell(question, &answer).await;
         for rule in &self.settings.log {
             log::write(rule, question, &answer, begun);
         }
@@ -146,6 +158,8 @@ impl Chain {
             let Some(candidate) = question.about(&name) else { continue };
             let mut answer = self.cached(&candidate, all).await;
             if answer.code != ResponseCode::NXDomain {
+                // Its addresses are this name's, and only by an alias of this server's making the one's that was asked for.
+                all.tell(&candidate, &answer).await;
                 autopath::alias(question, &candidate, &mut answer);
                 return answer;
             }

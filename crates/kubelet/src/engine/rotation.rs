@@ -5,10 +5,12 @@ use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
     io::{self, Write},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use clock::Timestamp;
 use files::{Dir, modes};
 use flate2::{Compression, write::GzEncoder};
 use futures::StreamExt;
@@ -67,8 +69,7 @@ async fn rotate(kubelet: &Kubelet, id: &str, path: &Path, settings: &LogRotation
     let (name, moved) = blocking(move || {
         let (folder, name) = at;
         clear(&folder, &name, &settings)?;
-        let mut moved = name.clone();
-        moved.push(format!(".{}", now.strftime("%Y%m%d-%H%M%S")));
+        let moved = free_name(&folder, &name, now)?;
         folder.rename(&name, &moved)?;
         io::Result::Ok((name, moved))
     })
@@ -80,6 +81,28 @@ async fn rotate(kubelet: &Kubelet, id: &str, path: &Path, settings: &LogRotation
         place(&kubelet.logs, path)?.0.rename(&moved, &name)?;
     }
     Err(error)
+}
+
+/// The name of a part that is moved away at this time. Names tell seconds, and the parts of a log are as old as their names sort. One
+/// second may see a log grow too large twice: the second part then has the next second, lest it take the first one's place.
+fn free_name(folder: &Dir, log: &OsStr, now: Timestamp) -> io::Result<OsString> {
+    let there = parts(folder, log)?;
+    let mut seconds = now.as_second();
+    loop {
+        let moment = Timestamp::from_second(seconds).map_err(io::Error::other)?;
+        let mut name = log.to_owned();
+        name.push(format!(".{}", moment.strftime("%Y%m%d-%H%M%S")));
+        let is_taken = |part: &OsString| part.as_bytes().strip_prefix(name.as_bytes()).is_some_and(is_same_part);
+        if !there.iter().any(is_taken) {
+            return Ok(name);
+        }
+        seconds += 1;
+    }
+}
+
+/// Whether this end of a name leaves it a name of the same part.
+fn is_same_part(end: &[u8]) -> bool {
+    [b"".as_slice(), COMPRESSED.as_bytes(), UNFINISHED.as_bytes()].contains(&end)
 }
 
 async fn reopen(kubelet: &Kubelet, id: &str) -> io::Result<()> {
@@ -153,6 +176,30 @@ mod tests {
     use super::*;
     use crate::configuration::settings::Settings;
     use std::{fs, io::Read};
+
+    #[test]
+    fn parts_of_one_second_are_different_files() {
+        let world = tempfile::tempdir().unwrap();
+        let logs = world.path().join("logs");
+        let folder = logs.join("d_p_u/c");
+        fs::create_dir_all(&folder).unwrap();
+        let log = folder.join("0.log");
+        fs::write(&log, "now").unwrap();
+        let (opened, name) = place(&LogFolders::alone(&logs), &log).unwrap();
+        let at = |second: i64| free_name(&opened, &name, Timestamp::from_second(1_767_323_045 + second).unwrap());
+        let of = |second: u8| OsString::from(format!("0.log.20260102-03040{second}"));
+        assert_eq!(at(0).unwrap(), of(5));
+        fs::write(folder.join(of(5)), "first").unwrap();
+        assert_eq!(at(0).unwrap(), of(6));
+        fs::write(folder.join("0.log.20260102-030406.gz"), "second, compressed").unwrap();
+        fs::write(folder.join("0.log.20260102-030407.tmp"), "third, half compressed").unwrap();
+        assert_eq!(at(0).unwrap(), of(8), "one of another form is there as well");
+        assert_eq!(at(1).unwrap(), of(8));
+        assert_eq!(at(4).unwrap(), of(9));
+        // Another log's parts are its own.
+        fs::write(folder.join("0.log.20260102-030409.old"), "somebody else's").unwrap();
+        assert_eq!(at(4).unwrap(), of(9));
+    }
 
     #[test]
     fn the_oldest_parts_go_and_the_rest_is_compressed() {

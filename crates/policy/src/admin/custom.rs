@@ -12,15 +12,19 @@ use crate::kind;
 pub struct Custom {
     metadata: ObjectMeta,
     pub spec: Value,
+    /// The conditions of its status, whoever wrote them.
+    pub conditions: Vec<Value>,
 }
 
 impl Object for Custom {
     fn from_value(value: &Value) -> Result<Self, Error> {
         let metadata = value.get("metadata").cloned().unwrap_or_default();
-        let ObjectMeta { name, uid, resource_version, .. } = json::from_value(metadata)?;
+        let ObjectMeta { name, uid, resource_version, generation, .. } = json::from_value(metadata)?;
+        let conditions = value.pointer("/status/conditions").and_then(Value::as_array);
         Ok(Custom {
-            metadata: ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() },
+            metadata: ObjectMeta { name, uid, resource_version, generation, ..ObjectMeta::default() },
             spec: value.get("spec").cloned().unwrap_or_default(),
+            conditions: conditions.map(|all| all.to_vec()).unwrap_or_default(),
         })
     }
 

@@ -14,6 +14,7 @@ use api::rules::selector::Selector;
 use json::Value;
 
 use crate::{
+    domain::Domain,
     group::{Group, Groups, Namespaces, Selected},
     kind::{PolicyKind, Tier},
     ports::Ports,
@@ -31,15 +32,21 @@ const RULES_MAX: usize = 10_000;
 /// How many parts of a policy are named as not enforced.
 const PROBLEMS_MAX: usize = 8;
 
-/// The policy that a spec means.
+/// The policy that a spec means, where addresses of domains are learned from DNS.
 pub fn read(kind: PolicyKind, spec: &Value) -> Policy {
+    read_as(kind, spec, true)
+}
+
+/// The policy that a spec means, where addresses of domains are learned or nobody learns them.
+pub fn read_as(kind: PolicyKind, spec: &Value, learns_names: bool) -> Policy {
     let mut problems = Vec::new();
     let place = place(kind, spec);
     let subject = subject(spec.get("subject").unwrap_or(&Value::Null)).unwrap_or_else(|why| {
         problems.push(format!("subject: {why}; no Pod is selected"));
         Selected::NOBODY
     });
-    let mut reader = Reader { kind, place: place.as_ref().map(|(tier, _)| *tier), groups: Groups::default(), problems };
+    let place_in = place.as_ref().map(|(tier, _)| *tier);
+    let mut reader = Reader { kind, place: place_in, learns_names, groups: Groups::default(), problems };
     let [ingress, egress] = Direction::ALL.map(|direction| reader.direction(direction, spec));
     let Reader { groups, mut problems, .. } = reader;
     if problems.len() > PROBLEMS_MAX {
@@ -90,6 +97,7 @@ fn of_pods(pods: &Value) -> Result<Selected, String> {
 struct Reader<'a> {
     kind: PolicyKind,
     place: Result<Tier, &'a String>,
+    learns_names: bool,
     groups: Groups,
     problems: Vec<String>,
 }
@@ -167,6 +175,16 @@ impl Reader<'_> {
             }
         };
         let has_names = listed.as_ref().is_some_and(|listed| listed.has_names());
+        let about = About {
+            direction,
+            has_port_names: has_names,
+            domains: match (self.kind, action, self.learns_names) {
+                (PolicyKind::BaselineAdmin, ..) => Err("\"domainNames\" is not known"),
+                (_, Action::Deny | Action::Pass, _) => Err("only rules that allow are about `domainNames`"),
+                (_, _, false) => Err("`domainNames` cannot be enforced without cluster DNS of skiff's own"),
+                (_, Action::Allow, true) => Ok(()),
+            },
+        };
         let mut groups = Groups::default();
         let ports = listed.map_or_else(|| vec![Ports::Any], |listed| listed.gathered(&mut groups));
         let peers = parts::list(peers.unwrap_or(&Value::Null)).map_err(|why| format!("{other_end}: {why}"))?;
@@ -174,7 +192,7 @@ impl Reader<'_> {
         let each: usize = each.sum();
         let (mut read, mut cost) = (Vec::new(), 0);
         for (at, peer) in peers.iter().enumerate() {
-            let more = peer_of(direction, peer, has_names, &mut groups);
+            let more = about.peer(peer, &mut groups);
             let more = more.map_err(|why| format!("{other_end}[{at}]: {why}"))?;
             cost += more.len() * each;
             if cost > room {
@@ -187,24 +205,42 @@ impl Reader<'_> {
     }
 }
 
-/// A peer; one of networks is as many as it names.
-fn peer_of(direction: Direction, peer: &Value, has_names: bool, groups: &mut Groups) -> Result<Vec<Peer>, String> {
-    let group = match (parts::only(peer)?, direction) {
-        (("namespaces", selector), _) => Group::Pods(of_namespaces(selector)?),
-        (("pods", pods), _) => Group::Pods(of_pods(pods)?),
-        (("nodes" | "networks", _), Direction::Egress) if has_names => {
-            return Err("only Pods have ports with names".to_owned());
-        }
-        (("nodes", selector), Direction::Egress) => Group::Nodes(parts::selector(selector)?),
-        (("networks", networks), Direction::Egress) => {
-            let read = parts::list(networks)?.iter().map(|network| {
-                let within = network.as_str().and_then(net).ok_or_else(|| format!("{network} is not a CIDR"))?;
-                Ok(Peer::Block { within, except: Vec::new() })
-            });
-            return read.collect();
-        }
-        (("domainNames", _), Direction::Egress) => return Err("`domainNames` cannot be enforced".to_owned()),
-        ((other, _), _) => return Err(format!("{other:?} is not known")),
-    };
-    Ok(vec![Peer::Group(groups.named(group))])
+/// The facts about a rule that decide which peers it may have.
+struct About {
+    direction: Direction,
+    has_port_names: bool,
+    /// Whether it may name domains, or why not.
+    domains: Result<(), &'static str>,
+}
+
+impl About {
+    /// A peer; one of networks or domains is as many as it names.
+    fn peer(&self, peer: &Value, groups: &mut Groups) -> Result<Vec<Peer>, String> {
+        let group = match (parts::only(peer)?, self.direction) {
+            (("namespaces", selector), _) => Group::Pods(of_namespaces(selector)?),
+            (("pods", pods), _) => Group::Pods(of_pods(pods)?),
+            (("nodes" | "networks" | "domainNames", _), Direction::Egress) if self.has_port_names => {
+                return Err("only Pods have ports with names".to_owned());
+            }
+            (("nodes", selector), Direction::Egress) => Group::Nodes(parts::selector(selector)?),
+            (("networks", networks), Direction::Egress) => {
+                let read = parts::list(networks)?.iter().map(|network| {
+                    let within = network.as_str().and_then(net).ok_or_else(|| format!("{network} is not a CIDR"))?;
+                    Ok(Peer::Block { within, except: Vec::new() })
+                });
+                return read.collect();
+            }
+            (("domainNames", names), Direction::Egress) => {
+                self.domains?;
+                let read = parts::list(names)?.iter().map(|name| {
+                    let domain = name.as_str().map(Domain::parse);
+                    let domain = domain.unwrap_or_else(|| Err(format!("{name} is not a name of a domain")))?;
+                    Ok(Peer::Group(groups.named(Group::Domain(domain))))
+                });
+                return read.collect();
+            }
+            ((other, _), _) => return Err(format!("{other:?} is not known")),
+        };
+        Ok(vec![Peer::Group(groups.named(group))])
+    }
 }

@@ -17,6 +17,7 @@ use crate::{
     Config,
     gate::Arrival,
     kind::PolicyName,
+    names::{Heard, Learned},
     pod::{Facts, Pod},
     tables::Tables,
     text,
@@ -41,6 +42,10 @@ pub struct Follower {
     /// Pods of this node with the addresses that the kubelet named, which count before those that the API shows.
     arrived: BTreeMap<Identity, Facts>,
     waiting: Vec<Waiting>,
+    /// The way by which addresses of domains come, where cluster DNS runs here.
+    heard: Option<Heard>,
+    /// Answers of DNS that wait for the next transaction.
+    waiting_answers: Vec<oneshot::Sender<()>>,
     watch: nft::Watch,
 }
 
@@ -55,10 +60,36 @@ enum Happened {
     Policy(Changed),
     News(News),
     Arrival(Box<Arrival>),
+    Learned(Learned),
+    /// An address of a domain is not good any more.
+    Ended,
+}
+
+/// The next addresses of a name; never where no DNS runs here.
+async fn next(heard: &mut Option<Heard>) -> Learned {
+    match heard {
+        // The end of DNS is the node's.
+        Some(heard) => match heard.learned.recv().await {
+            Some(learned) => learned,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// Addresses that end within this time end together, in one transaction.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// Waits for the end of an address, if there is one.
+async fn until(end: Option<clock::Instant>) {
+    match end {
+        Some(end) => clock::sleep_until(end + TOGETHER).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Follower {
-    pub fn new(config: Config, sources: Sources, events: EventRecorder) -> Self {
+    pub fn new(config: Config, sources: Sources, events: EventRecorder, heard: Option<Heard>) -> Self {
         Follower {
             config,
             sources,
@@ -67,6 +98,8 @@ impl Follower {
             kernel: None,
             arrived: BTreeMap::new(),
             waiting: Vec::new(),
+            heard,
+            waiting_answers: Vec::new(),
             watch: nft::Watch::default(),
         }
     }
@@ -83,6 +116,7 @@ impl Follower {
             wait = (wait * 2).min(Duration::from_secs(30));
         }
         (self.kernel, self.world) = (None, World::default());
+        self.want();
         self.answer();
         while self.sources.is_empty() {
             tokio::select! {
@@ -102,39 +136,73 @@ impl Follower {
         self.look_at_all(&cluster);
         self.sync(&mut cluster).await;
         while !self.sources.is_empty() {
+            let end = self.world.next_end();
             let happened = tokio::select! {
                 change = self.sources.change() => Some(Happened::Policy(change)),
                 news = cluster.news() => Some(Happened::News(news)),
                 Some(arrival) = arrivals.recv() => Some(Happened::Arrival(Box::new(arrival))),
+                learned = next(&mut self.heard) => Some(Happened::Learned(learned)),
+                () = until(end) => Some(Happened::Ended),
                 // Somebody else changed rules.
                 () = self.watch.others() => None,
             };
-            match happened {
+            let mut has_work = match happened {
                 Some(happened) => self.hear(&cluster, happened),
-                None => self.compare().await,
-            }
+                None => {
+                    self.compare().await;
+                    true
+                }
+            };
             // A burst is one piece of work.
             while let Some(happened) = self.more(&mut cluster, arrivals) {
-                self.hear(&cluster, happened);
+                has_work |= self.hear(&cluster, happened);
             }
-            self.sync(&mut cluster).await;
+            if has_work {
+                self.sync(&mut cluster).await;
+            }
         }
     }
 
     fn more(&mut self, cluster: &mut Cluster, arrivals: &mut mpsc::Receiver<Arrival>) -> Option<Happened> {
         let policy = self.sources.there().map(Happened::Policy);
         let happened = policy.or_else(|| cluster.there().map(Happened::News));
-        happened.or_else(|| arrivals.try_recv().ok().map(|arrival| Happened::Arrival(Box::new(arrival))))
+        let happened =
+            happened.or_else(|| arrivals.try_recv().ok().map(|arrival| Happened::Arrival(Box::new(arrival))));
+        happened.or_else(|| self.heard.as_mut()?.learned.try_recv().ok().map(Happened::Learned))
     }
 
-    fn hear(&mut self, cluster: &Cluster, happened: Happened) {
+    /// Takes in what happened. Returns whether the kernel may have to know of it.
+    fn hear(&mut self, cluster: &Cluster, happened: Happened) -> bool {
         match happened {
+            Happened::Learned(learned) => return self.learn(learned),
+            Happened::Ended => self.world.end(clock::Instant::now()),
             Happened::Policy(Some(name)) => self.look_at_policy(&name),
             Happened::News(News::Namespace(Ok(change))) => self.look_at_namespace(cluster, &change.key.name),
             Happened::News(News::Node(Ok(change))) => self.look_at_node(cluster, &change.key.name),
             Happened::News(News::Pod(Ok(change))) => self.hear_of_pod(cluster, change),
             Happened::Policy(None) | Happened::News(_) => self.look_at_all(cluster),
             Happened::Arrival(arrival) => self.arrive(*arrival),
+        }
+        true
+    }
+
+    /// Takes in the addresses of a name. Its answer waits if the kernel does not know them all.
+    fn learn(&mut self, learned: Learned) -> bool {
+        let Learned { name, addresses, done } = learned;
+        let is_new = self.world.learn(&name, &addresses, clock::Instant::now());
+        if is_new || !self.waiting_answers.is_empty() {
+            self.waiting_answers.push(done);
+        } else {
+            // The one who asked may have given up.
+            let _ = done.send(());
+        }
+        is_new
+    }
+
+    /// Tells cluster DNS which domains policies are about.
+    fn want(&self) {
+        if let Some(heard) = &self.heard {
+            heard.want(self.world.domains());
         }
     }
 
@@ -239,6 +307,7 @@ impl Follower {
         if cluster.with_nodes(self.world.asks_for_nodes()).await {
             self.look_at_nodes(cluster);
         }
+        self.want();
         let plan = self.world.plan();
         if let Some(kernel) = &self.kernel {
             let script = kernel.changes(&plan);
@@ -286,6 +355,9 @@ impl Follower {
     /// Lets in those who wait. Administrators select Pods by the labels of their namespace, so a Pod whose namespace nobody has told
     /// of yet waits on.
     fn answer(&mut self) {
+        for done in self.waiting_answers.drain(..) {
+            let _ = done.send(());
+        }
         let needs_namespace = self.sources.has_administrators();
         // Some who asked have given up.
         self.waiting.retain(|waiting| !waiting.done.is_closed());

@@ -64,6 +64,8 @@ pub fn there<T: Clone>(from: &mut Receiver<T>) -> Option<Result<T, RecvError>> {
 pub struct Sources {
     of_namespaces: Source<NetworkPolicy>,
     of_administrators: [Source<Custom>; 3],
+    /// Whether addresses of domains are learned.
+    learns_names: bool,
     /// The caches are kept current while these live.
     _caches: Caches,
     _tasks: JoinSet<()>,
@@ -71,7 +73,7 @@ pub struct Sources {
 
 impl Sources {
     /// Follows all kinds of policies.
-    pub fn follow(client: &Client) -> Self {
+    pub fn follow(client: &Client, learns_names: bool) -> Self {
         let caches = Caches::new(client.clone());
         let mut tasks = JoinSet::new();
         let of_administrators = PolicyKind::OF_ADMINISTRATORS.map(|kind| {
@@ -82,6 +84,7 @@ impl Sources {
         Sources {
             of_namespaces: Source::new(PolicyKind::Network, caches.of::<NetworkPolicy>()),
             of_administrators,
+            learns_names,
             _caches: caches,
             _tasks: tasks,
         }
@@ -116,7 +119,7 @@ impl Sources {
     pub fn get(&self, name: &PolicyName) -> Option<Policy> {
         match name.kind {
             PolicyKind::Network => self.of_namespaces.cache.get(&name.key).map(|policy| Policy::of(&policy)),
-            kind => self.custom(name).map(|policy| admin::read(kind, &policy.spec)),
+            kind => self.custom(name).map(|policy| admin::read_as(kind, &policy.spec, self.learns_names)),
         }
     }
 

@@ -1,14 +1,25 @@
 //! A group that rules refer to, with the elements that it has now. Pure.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use clock::Instant;
 
 use crate::{
+    domain::Domain,
     group::{Element, Group},
     node::NodeFacts,
     pod::{Facts, Labels},
     tables::Members,
     traffic::Family,
 };
+
+/// How many addresses of one domain are known at once. A name may lead to others whenever it is asked for, so that a Pod could fill the
+/// kernel with those of a domain; the ones that end first go. Upstream wants a hundred for each name.
+pub const ADDRESSES_MAX: usize = 4096;
 
 /// A Pod at one moment, as groups see it.
 pub struct Seen {
@@ -24,12 +35,15 @@ pub struct Followed {
     /// How many policies refer to it.
     uses: usize,
     members: [(Family, Arc<Members>); 2],
+    /// The addresses that DNS has given, and until when each is good.
+    learned: BTreeMap<IpAddr, Instant>,
 }
 
 impl Followed {
     pub fn new(group: Group) -> Self {
         let empty = Arc::new(Members { has_ports: group.has_ports(), elements: BTreeSet::new() });
-        Followed { group, uses: 1, members: Family::ALL.map(|family| (family, empty.clone())) }
+        let members = Family::ALL.map(|family| (family, empty.clone()));
+        Followed { group, uses: 1, members, learned: BTreeMap::new() }
     }
 
     pub fn used(&mut self) {
@@ -44,6 +58,37 @@ impl Followed {
 
     pub fn is_of_nodes(&self) -> bool {
         matches!(self.group, Group::Nodes(_))
+    }
+
+    /// The domain whose addresses these are.
+    pub fn domain(&self) -> Option<&Domain> {
+        if let Group::Domain(domain) = &self.group { Some(domain) } else { None }
+    }
+
+    /// The moment at which the first of its addresses is not good any more.
+    pub fn next_end(&self) -> Option<Instant> {
+        self.learned.values().min().copied()
+    }
+
+    /// Takes in addresses that DNS has given, and drops those that are not good any more. Returns whether its elements changed.
+    pub fn learn(&mut self, addresses: &[(IpAddr, Instant)], now: Instant) -> bool {
+        let element = |address: &IpAddr| Element { address: *address, port: None };
+        let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());
+        for (address, until) in addresses {
+            let end = self.learned.entry(*address).or_insert_with(|| {
+                come.insert(element(address));
+                *until
+            });
+            *end = (*end).max(*until);
+        }
+        gone.extend(self.learned.extract_if(.., |_, until| *until <= now).map(|(address, _)| element(&address)));
+        while self.learned.len() > ADDRESSES_MAX {
+            let first = self.learned.iter().min_by_key(|(_, until)| **until).map(|(address, _)| *address);
+            let first = first.filter(|address| self.learned.remove(address).is_some());
+            gone.extend(first.as_ref().map(element));
+        }
+        self.change(&gone, &come);
+        gone != come
     }
 
     pub fn members(&self, family: Family) -> &Arc<Members> {

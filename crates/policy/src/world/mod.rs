@@ -4,6 +4,7 @@
 //! only what it touches; [`World::plan`] puts together what the kernel is to hold and shares all that stayed as it was.
 
 mod followed;
+mod learned;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -12,12 +13,12 @@ use std::{
 };
 
 use crate::{
-    chain::{Chain, Rule},
+    chain::{Chain, ChainName, Rule},
     group::{Group, GroupName, digest},
     kind::{PolicyName, Tier},
     node::NodeFacts,
     pod::{Facts, Labels},
-    rule::{Action, Policy},
+    rule::{Action, Clause, Policy},
     tables::Tables,
     text,
     traffic::{Direction, Family},
@@ -55,25 +56,63 @@ pub struct World {
 #[derive(Debug)]
 struct Stored {
     number: Number,
+    /// It tells the policy from all others in the names of chains.
+    digest: String,
     policy: Policy,
-    /// By direction and family, with their names.
-    chains: BTreeMap<(Direction, Family), (String, Arc<Chain>)>,
+    /// Its rules in their order, by direction and family.
+    parts: BTreeMap<(Direction, Family), Vec<Part>>,
+}
+
+/// Some rules of a policy that follow each other.
+#[derive(Debug)]
+enum Part {
+    /// A chain of the policy's own: whatever it says, only this chain changes with it.
+    Own(ChainName, Arc<Chain>),
+    /// Rules that pass connections on. They stand among those of all policies of the tier, for the way past these.
+    Among(Vec<Rule>),
 }
 
 impl Stored {
-    /// Whether its rules stand among those of all policies of its tier, for the way past these.
-    fn is_inlined(&self, direction: Direction) -> bool {
-        self.policy.clauses(direction).into_iter().flatten().any(|clause| clause.action == Action::Pass)
+    fn new(number: Number, name: &PolicyName, policy: Policy) -> Self {
+        let about = name.to_string();
+        let mut parts = BTreeMap::new();
+        for direction in Direction::ALL {
+            let Some(clauses) = policy.clauses(direction) else { continue };
+            for family in Family::ALL {
+                parts.insert((direction, family), self::parts(&about, direction, family, clauses));
+            }
+        }
+        Stored { number, digest: digest(&about), policy, parts }
+    }
+
+    fn parts(&self, direction: Direction, family: Family) -> &[Part] {
+        self.parts.get(&(direction, family)).map_or(&[], Vec::as_slice)
     }
 
     /// The rules by which it is asked.
     fn asked(&self, direction: Direction, family: Family) -> Vec<Rule> {
-        match self.chains.get(&(direction, family)) {
-            Some((_, chain)) if self.is_inlined(direction) => chain.rules.clone(),
-            Some((name, _)) => vec![Rule::Ask(name.clone())],
-            None => Vec::new(),
-        }
+        let rules = self.parts(direction, family).iter().flat_map(|part| match part {
+            Part::Own(name, _) => vec![Rule::Ask(name.clone())],
+            Part::Among(rules) => rules.clone(),
+        });
+        rules.collect()
     }
+}
+
+/// The parts that the rules of a policy make: those that pass connections on, and the chains between them.
+fn parts(about: &str, direction: Direction, family: Family, clauses: &[Clause]) -> Vec<Part> {
+    let rules = |run: &[Clause]| run.iter().cloned().map(Rule::Clause).collect::<Vec<Rule>>();
+    let own = |at: usize, run: &[Clause]| {
+        let digest = if at == 0 { digest(about) } else { digest(&format!("{about}#{at}")) };
+        let name = text::chain_name(direction, family, &digest, about);
+        Part::Own(name, Arc::new(Chain { direction, family, rules: rules(run) }))
+    };
+    if clauses.is_empty() {
+        return vec![own(0, &[])];
+    }
+    let passes = |clause: &Clause| clause.action == Action::Pass;
+    let runs = clauses.chunk_by(|a, b| passes(a) == passes(b)).enumerate();
+    runs.map(|(at, run)| if passes(&run[0]) { Part::Among(rules(run)) } else { own(at, run) }).collect()
 }
 
 /// The policies that select a Pod.
@@ -86,7 +125,7 @@ struct Isolation {
 #[derive(Debug)]
 struct Together {
     policies: Arc<[Number]>,
-    chains: BTreeMap<Family, (String, Arc<Chain>)>,
+    chains: BTreeMap<Family, (ChainName, Arc<Chain>)>,
 }
 
 impl World {
@@ -203,7 +242,7 @@ impl World {
         }
         if let Some(policy) = policy {
             self.by_number.insert(number, name.clone());
-            self.policies.insert(name.clone(), Stored { number, chains: chains(name, &policy), policy });
+            self.policies.insert(name.clone(), Stored::new(number, name, policy));
         }
         for group in old.iter().flat_map(|stored| &stored.policy.groups) {
             self.forget(&group.name());
@@ -313,11 +352,10 @@ impl World {
         }
         let (tier, direction) = post;
         let ordered = self.ordered(&policies);
+        let names: Vec<&str> = ordered.iter().map(|stored| stored.digest.as_str()).collect();
+        let (names, about) = (digest(&names.join("\n")), format!("{}{}-policies", tier.prefix(), names.len()));
         let chains = Family::ALL.map(|family| {
-            let names = ordered.iter().filter_map(|stored| stored.chains.get(&(direction, family)));
-            let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
-            let about = format!("{}{}-policies", tier.prefix(), names.len());
-            let name = text::chain_name(direction, family, &digest(&names.join("\n")), &about);
+            let name = text::chain_name(direction, family, &names, &about);
             let asked = ordered.iter().flat_map(|stored| stored.asked(direction, family));
             // In the other tiers those that nobody decided about go on.
             let (first, last) = match tier {
@@ -367,8 +405,8 @@ impl World {
     }
 
     /// Adds a chain with the groups that it names.
-    fn need(&self, tables: &mut Tables, name: &str, chain: &Arc<Chain>) {
-        tables.chains.insert(name.to_owned(), chain.clone());
+    fn need(&self, tables: &mut Tables, name: &ChainName, chain: &Arc<Chain>) {
+        tables.chains.insert(name.clone(), chain.clone());
         for name in chain.rules.iter().flat_map(Rule::groups) {
             if let Some(followed) = self.groups.get(name) {
                 tables.groups.insert((name.clone(), chain.family), followed.members(chain.family).clone());
@@ -379,26 +417,10 @@ impl World {
     /// Adds the chains of policies.
     fn need_all(&self, tables: &mut Tables, direction: Direction, family: Family, policies: &[Number]) {
         let stored = policies.iter().filter_map(|number| self.policies.get(self.by_number.get(number)?));
-        for stored in stored.filter(|stored| !stored.is_inlined(direction)) {
-            if let Some((name, chain)) = stored.chains.get(&(direction, family)) {
+        for part in stored.flat_map(|stored| stored.parts(direction, family)) {
+            if let Part::Own(name, chain) = part {
                 self.need(tables, name, chain);
             }
         }
     }
-}
-
-/// The chains of a policy's own rules.
-fn chains(name: &PolicyName, policy: &Policy) -> BTreeMap<(Direction, Family), (String, Arc<Chain>)> {
-    let mut chains = BTreeMap::new();
-    let about = name.to_string();
-    let digest = digest(&about);
-    for direction in Direction::ALL {
-        let Some(clauses) = policy.clauses(direction) else { continue };
-        for family in Family::ALL {
-            let rules = clauses.iter().cloned().map(Rule::Clause).collect();
-            let name = text::chain_name(direction, family, &digest, &about);
-            chains.insert((direction, family), (name, Arc::new(Chain { direction, family, rules })));
-        }
-    }
-    chains
 }

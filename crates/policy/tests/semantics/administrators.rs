@@ -309,7 +309,6 @@ fn a_rule_that_is_not_understood_fails_closed_and_is_told() {
             (json!({}), "no field is set"),
             (json!(null), "not an object"),
             (json!({"namespaces": null}), "no field is set"),
-            (json!({"domainNames": ["kubernetes.io"]}), "`domainNames` cannot be enforced"),
             (json!({"services": {}}), "\"services\" is not known"),
             (json!({"namespaces": {}, "nodes": {}}), "are set together"),
             (json!({"namespaces": {"sameLabels": ["a"]}}), "\"sameLabels\" is not known"),
@@ -375,7 +374,7 @@ fn what_is_understood_beside_a_broken_rule_counts() {
             1,
             namespace("x"),
             &[
-                egress(ADMIN, Action::Allow, &[json!({"domainNames": ["kubernetes.io"]}), namespace("y")], &[]),
+                egress(ADMIN, Action::Allow, &[json!({"domainNames": ["io"]}), namespace("y")], &[]),
                 egress(ADMIN, Action::Allow, &[namespace("z")], &[]),
                 egress(ADMIN, Action::Deny, &[json!({})], &[]),
                 egress(ADMIN, Action::Allow, &[namespace("y")], &[]),
@@ -564,6 +563,22 @@ fn a_policy_that_changes_is_its_own_chain_unless_it_passes_on() {
     assert!(before.changes(&world.plan()).is_empty(), "and back");
     let other = ADMIN.policy("second", 2, json!({"namespaces": {}}), &rules(Action::Pass, "x"));
     assert_eq!(changed(&mut world, other), 4, "the chains of x, and of all others");
+    world.set_policy(&policies[1].0, Some(cases::read(&policies[1].0, &policies[1].1)));
+    // Beside a rule that passes on, all others stand in chains of the policy's own.
+    let second = |peer: &str| {
+        let rules = [(Action::Deny, "z"), (Action::Pass, "y"), (Action::Deny, peer)];
+        let rules = rules.map(|(action, peer)| egress(ADMIN, action, &[namespace(peer)], &[]));
+        ADMIN.policy("second", 2, json!({"namespaces": {}}), &rules)
+    };
+    let (name, spec) = second("y");
+    world.set_policy(&name, Some(cases::read(&name, &spec)));
+    let before = world.plan();
+    let (name, spec) = second("x");
+    world.set_policy(&name, Some(cases::read(&name, &spec)));
+    let text = before.changes(&world.plan()).text();
+    assert_eq!(text.lines().filter(|line| line.starts_with("flush chain")).count(), 2, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("add rule")).count(), 2, "{text}");
+    check(&mut world, "each in its place", false, |p| p.to.0 == "y" && p.from.0 != "x");
 }
 
 #[test]

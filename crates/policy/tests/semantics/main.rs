@@ -4,6 +4,7 @@
 mod administrators;
 #[path = "../cases/mod.rs"]
 mod cases;
+mod domains;
 mod reading;
 
 use cases::{Name, Probe, Written, name, network};
