@@ -219,6 +219,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         optional: options.admission.optional,
         toleration_seconds: options.toleration_seconds,
         charges: Charges::new(options.admission.quota),
+        deletions: Default::default(),
         policies: policies.clone(),
         webhooks: hooks.clone(),
         features: options.features,
@@ -296,6 +297,8 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         start.done(started::SHARES);
         background.spawn(fairness.clone().run());
         background.spawn(fairness.clone().keep(state.objects.clone()));
+    } else {
+        start.done(started::BOUNDS);
     }
     if let Some(external) = followed {
         background.spawn(external.follow());

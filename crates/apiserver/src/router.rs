@@ -151,7 +151,7 @@ impl Router {
             "/metrics" => {
                 let (objects, state) = (&self.state.objects.measured, &self.state);
                 let page = state.metrics.render() + &state.aggregator.metrics() + &objects.render();
-                Ok(respond::metrics(page + &version::metrics(&self.build) + &objects.count().await))
+                Ok(respond::metrics(page + &self.build.page() + &objects.count().await))
             }
             "/metrics/slis" => Ok(respond::metrics(self.checks.slis())),
             "/" => {

@@ -73,7 +73,7 @@ impl Server {
         } else if retry_after {
             futures::join!(ending.refuse(state.limits.request_timeout), watches());
         }
-        futures::join!(watches(), listening.stop());
+        futures::join!(watches(), listening.stop(ending.answered(state.limits.request_timeout)));
         let Some(auditor) = &state.auditor else { return true };
         clock::timeout(flush, auditor.end()).await.is_ok()
     }

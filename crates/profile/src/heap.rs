@@ -1,7 +1,8 @@
-//! Records who asks for memory, over any allocator: one allocation in 512 KiB, with its stack, and whether it is given back.
+//! Records who asks for memory, over any allocator: one allocation in 512 KiB, with its stack, and whether it is given back. A record that
+//! was begun goes on for as long as the process runs: only so it knows who holds what was asked for long ago.
 //!
-//! While nobody records, an allocation looks at one number more, and so does a release. A recorded allocation begins a page of memory, so
-//! that of all releases only those of such addresses have to be looked up.
+//! Before that, an allocation looks at one number more, and a release at its own address. A recorded allocation begins a page of memory, so
+//! that of all releases only those of such addresses can be of one, and most of these are none by a mark of their page's number.
 //!
 //! The record is kept in memory of the same allocator: what a thread asks for while it writes there is not recorded, which also keeps
 //! it from waiting for itself.
@@ -16,7 +17,7 @@ use std::{
     ptr,
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
 };
 
@@ -34,19 +35,21 @@ const DEPTH: usize = 64;
 const STACKS: usize = 20_000;
 const LIVE: usize = 200_000;
 
-/// The number of bytes between two records while somebody records, and 0 otherwise.
+/// Marks of pages. Pages whose numbers differ by a multiple of this share one.
+const MARKS: usize = 1 << 14;
+
+/// The number of bytes between two records, and 0 before the record begins.
 static EVERY: AtomicUsize = AtomicUsize::new(0);
-/// Each recording has another number: what a thread counted in an earlier one is of no use.
-static NUMBER: AtomicUsize = AtomicUsize::new(0);
-static TAKEN: AtomicBool = AtomicBool::new(false);
-/// The allocator of this process is one that records.
+/// The number of recorded allocations that begin a page of this mark; what cannot be counted stays as it is.
+static MARKED: [AtomicU8; MARKS] = [const { AtomicU8::new(0) }; MARKS];
+/// The allocator of this process is one that records, as far as it was asked for anything.
 static IS_THERE: AtomicBool = AtomicBool::new(false);
 static RECORD: Mutex<Record> = Mutex::new(Record::EMPTY);
 
 thread_local! {
     static WRITES: Cell<bool> = const { Cell::new(false) };
-    /// The number of a recording, and the bytes that this thread may still ask for before its next record in it.
-    static LEFT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    /// The bytes that this thread may still ask for before its next record, once that was drawn.
+    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
     static CHANCE: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -87,6 +90,7 @@ impl Record {
             totals.held += 1;
             totals.held_bytes += size;
             self.live.insert(at, (stack, size));
+            mark(at, 1);
         }
     }
 
@@ -94,7 +98,29 @@ impl Record {
         if let Some((stack, size)) = self.live.remove(&at) {
             self.totals[stack].held -= 1;
             self.totals[stack].held_bytes -= size;
+            mark(at, -1);
         }
+    }
+}
+
+fn mark_of(at: usize) -> &'static AtomicU8 {
+    &MARKED[at / PAGE % MARKS]
+}
+
+/// Counts a recorded allocation; only who writes to the record does.
+fn mark(at: usize, by: i8) {
+    let mark = mark_of(at);
+    let count = mark.load(Ordering::Relaxed);
+    if count != u8::MAX {
+        mark.store(count.saturating_add_signed(by), Ordering::Relaxed);
+    }
+}
+
+/// Notices that memory is given back.
+#[inline]
+fn give_back(at: usize) {
+    if at.is_multiple_of(PAGE) && mark_of(at).load(Ordering::Relaxed) != 0 {
+        write(|mut record| record.remove(at));
     }
 }
 
@@ -110,14 +136,15 @@ fn write(write: impl FnOnce(MutexGuard<'_, Record>)) {
 /// Whether an allocation of this size is to be recorded. The distance to the next one is drawn anew each time: the chance of a byte is
 /// the same, whatever was asked for before.
 fn is_due(size: usize, every: usize) -> bool {
-    IS_THERE.store(true, Ordering::Relaxed);
-    let (number, now) = (NUMBER.load(Ordering::Relaxed), LEFT.get());
+    if !IS_THERE.load(Ordering::Relaxed) {
+        IS_THERE.store(true, Ordering::Relaxed);
+    }
     if WRITES.get() {
         return false;
     }
-    let left = if now.0 == number { now.1 } else { distance(every) };
+    let left = LEFT.get().unwrap_or_else(|| distance(every));
     let is_due = size >= left;
-    LEFT.set((number, if is_due { distance(every) } else { left - size }));
+    LEFT.set(Some(if is_due { distance(every) } else { left - size }));
     is_due
 }
 
@@ -160,6 +187,17 @@ fn note(at: usize, size: usize) {
     });
 }
 
+/// An allocation that is recorded.
+#[cold]
+fn recorded_one(layout: Layout, allocate: impl Fn(Layout) -> *mut u8) -> *mut u8 {
+    let Ok(page) = Layout::from_size_align(layout.size(), layout.align().max(PAGE)) else { return allocate(layout) };
+    let at = allocate(page);
+    if !at.is_null() {
+        note(at as usize, layout.size());
+    }
+    at
+}
+
 /// An allocator whose allocations can be recorded.
 pub struct Recorded<A>(A);
 
@@ -172,20 +210,10 @@ impl<A> Recorded<A> {
 }
 
 impl<A: GlobalAlloc> Recorded<A> {
-    /// An allocation while somebody records.
-    #[cold]
+    /// An allocation of which there may be a record.
+    #[inline]
     fn allocate(&self, layout: Layout, every: usize, allocate: impl Fn(Layout) -> *mut u8) -> *mut u8 {
-        let page = Layout::from_size_align(layout.size(), layout.align().max(PAGE));
-        match page {
-            Ok(page) if is_due(layout.size(), every) => {
-                let at = allocate(page);
-                if !at.is_null() {
-                    note(at as usize, layout.size());
-                }
-                at
-            }
-            _ => allocate(layout),
-        }
+        if is_due(layout.size(), every) { recorded_one(layout, allocate) } else { allocate(layout) }
     }
 }
 
@@ -213,9 +241,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Recorded<A> {
 
     #[inline]
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        if EVERY.load(Ordering::Relaxed) != 0 && (at as usize).is_multiple_of(PAGE) {
-            write(|mut record| record.remove(at as usize));
-        }
+        give_back(at as usize);
         // SAFETY: the caller's promise, and that of who made this.
         unsafe { self.0.dealloc(at, layout) }
     }
@@ -224,9 +250,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Recorded<A> {
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let every = EVERY.load(Ordering::Relaxed);
         if every == 0 || !is_due(size, every) {
-            if every != 0 && (at as usize).is_multiple_of(PAGE) {
-                write(|mut record| record.remove(at as usize));
-            }
+            give_back(at as usize);
             // SAFETY: the caller's promise, and that of who made this.
             return unsafe { self.0.realloc(at, layout, size) };
         }
@@ -244,42 +268,25 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Recorded<A> {
     }
 }
 
-/// A recording. It ends when this is dropped.
-pub struct Recording(());
-
-impl Recording {
-    pub fn begin(every: usize) -> Result<Recording, Refusal> {
-        if !SUPPORTED {
-            return Err(Refusal::Unsupported);
-        }
-        if TAKEN.swap(true, Ordering::SeqCst) {
-            return Err(Refusal::Busy);
-        }
-        let recording = Recording(());
-        NUMBER.fetch_add(1, Ordering::SeqCst);
-        EVERY.store(every.max(1), Ordering::SeqCst);
-        drop(std::hint::black_box(Box::new(0u8)));
-        if IS_THERE.load(Ordering::SeqCst) { Ok(recording) } else { Err(Refusal::Unrecorded) }
+/// Begins the record, unless that has been done.
+pub fn record() -> Result<(), Refusal> {
+    if !SUPPORTED {
+        return Err(Refusal::Unsupported);
     }
-
-    /// Ends it; returns what was recorded, by stacks.
-    pub fn end(self) -> Vec<(Vec<u64>, Totals)> {
-        let Record { stacks, totals, .. } = stop();
-        stacks.into_iter().map(|(frames, at)| (frames, totals[at])).collect()
+    let before = EVERY.swap(RATE, Ordering::SeqCst);
+    // An allocator that records notices by this that it does.
+    drop(std::hint::black_box(Box::new(0u8)));
+    if !IS_THERE.load(Ordering::SeqCst) {
+        EVERY.store(before, Ordering::SeqCst);
+        return Err(Refusal::Unrecorded);
     }
+    Ok(())
 }
 
-impl Drop for Recording {
-    fn drop(&mut self) {
-        drop(stop());
-        TAKEN.store(false, Ordering::SeqCst);
-    }
-}
-
-fn stop() -> Record {
-    EVERY.store(0, Ordering::SeqCst);
-    let mut found = Record::EMPTY;
-    write(|mut record| std::mem::swap(&mut *record, &mut found));
+/// The record so far, by stacks.
+pub fn recorded() -> BTreeMap<Vec<u64>, Totals> {
+    let mut found = BTreeMap::new();
+    write(|record| found = record.stacks.iter().map(|(frames, at)| (frames.clone(), record.totals[*at])).collect());
     found
 }
 
@@ -291,8 +298,8 @@ mod tests {
     // SAFETY: the C library frees and resizes by the address alone.
     static ALLOCATOR: Recorded<std::alloc::System> = unsafe { Recorded::over(std::alloc::System) };
 
-    const PIECE: usize = 32 << 10;
-    const PIECES: usize = 4096;
+    const PIECE: usize = RATE / 2;
+    const PIECES: usize = 2048;
 
     #[inline(never)]
     fn ask_for_the_profile() -> Vec<Vec<u8>> {
@@ -301,32 +308,31 @@ mod tests {
 
     #[test]
     fn who_asks_for_memory_and_who_holds_it_is_recorded() {
-        // Another test may be recording.
-        let recording = loop {
-            match Recording::begin(64 << 10) {
-                Err(Refusal::Busy) => std::thread::yield_now(),
-                begun => break begun.unwrap(),
-            }
-        };
-        assert_eq!(Recording::begin(1).err(), Some(Refusal::Busy));
+        assert_eq!([record(), record()], [Ok(()), Ok(())]);
         let mut pieces = ask_for_the_profile();
         pieces.truncate(PIECES / 2);
         // A piece that grows is another one.
         pieces.iter_mut().take(8).for_each(|piece| piece.resize(4 * PIECE, 1));
         assert!(pieces.iter().take(8).all(|piece| piece.iter().all(|byte| *byte == 1)));
-        let recorded = recording.end();
-        let addresses: Vec<u64> = recorded.iter().flat_map(|(frames, _)| frames.clone()).collect();
-        let found = crate::symbols::Found::of(&addresses);
-        let is_ours = |at: &u64| found.symbol(*at).is_some_and(|name| name.contains("ask_for_the_profile"));
-        let ours: Vec<Totals> =
-            recorded.iter().filter(|(frames, _)| frames.iter().any(is_ours)).map(|(_, totals)| *totals).collect();
-        let (asked, held) = ours.iter().fold((0, 0), |sum, one| (sum.0 + one.asked, sum.1 + one.held));
-        // Of each piece the chance to be recorded is 1 - exp(-1/2). Beyond this lie fifteen standard deviations.
+        let ours = || {
+            let recorded = recorded();
+            let addresses: Vec<u64> = recorded.keys().flatten().copied().collect();
+            let found = crate::symbols::Found::of(&addresses);
+            let is_ours = |at: &u64| found.symbol(*at).is_some_and(|name| name.contains("ask_for_the_profile"));
+            let ours = recorded.into_iter().filter(|(frames, _)| frames.iter().any(is_ours));
+            ours.map(|(_, totals)| totals).collect::<Vec<Totals>>()
+        };
+        let all = ours();
+        let (asked, held) = all.iter().fold((0, 0), |sum, one| (sum.0 + one.asked, sum.1 + one.held));
+        // Of each piece the chance to be recorded is 1 - exp(-1/2). Beyond this lie twelve standard deviations.
         let expected = PIECES as f64 * (1.0 - (-0.5f64).exp());
         assert!((asked as f64 - expected).abs() < expected / 3.0, "{asked} of {expected}");
         assert!(held < asked * 2 / 3 && held > asked / 3, "{held} of {asked}");
-        assert!(ours.iter().all(|one| one.asked_bytes >= one.asked * PIECE));
-        // Recorded memory is given back as any other is.
+        assert!(all.iter().all(|one| one.asked_bytes >= one.asked * PIECE));
+        // Recorded memory is given back as any other is, and that it was asked for stays known.
         drop(pieces);
+        let after = ours();
+        assert_eq!(after.iter().map(|one| one.held).sum::<usize>(), 0);
+        assert_eq!(after.iter().map(|one| one.asked).sum::<usize>(), asked);
     }
 }

@@ -2,8 +2,8 @@
 //! memory.
 //!
 //! `page` answers for servers, `sampler` looks at the stacks, `waits` at those that wait, `heap` records allocations, `symbols` finds the
-//! functions in the files that the process runs, `message` writes it down. Only one profile is made at a time, and nothing costs
-//! anything while none is.
+//! functions in the files that the process runs, `message` writes it down. Only one profile of stacks is made at a time. Nothing costs
+//! anything while none is, but for the record of memory, which goes on once it was begun.
 
 pub mod heap;
 mod message;
@@ -89,13 +89,15 @@ pub enum Memory {
     Asked,
 }
 
-/// The memory that is asked for in the given time, and what of it is held at its end, as a gzipped `Profile`. When the future is dropped,
-/// recording ends.
-pub async fn memory(time: Duration, first: Memory) -> Result<Vec<u8>, Refusal> {
-    let time = time.min(LONGEST);
-    let (began, recording) = (clock::now(), heap::Recording::begin(heap::RATE)?);
-    clock::sleep(time).await;
-    let recorded = recording.end();
+/// The memory that was asked for, and what of it is held, as a gzipped `Profile`: since the record began, or in the given time, in which
+/// more may be given back than is asked for. The record begins with the first question, unless it was begun before.
+pub async fn memory(time: Option<Duration>, first: Memory) -> Result<Vec<u8>, Refusal> {
+    heap::record()?;
+    let (began, mut before) = (clock::now(), BTreeMap::new());
+    if let Some(time) = time {
+        before = heap::recorded();
+        clock::sleep(time.min(LONGEST)).await;
+    }
     let about = message::About {
         types: &[
             ("alloc_objects", "count"),
@@ -107,13 +109,19 @@ pub async fn memory(time: Duration, first: Memory) -> Result<Vec<u8>, Refusal> {
         shown: if first == Memory::Held { "inuse_space" } else { "alloc_space" },
         without: ALLOCATOR,
         began_nanoseconds: i64::try_from(began.as_nanosecond()).unwrap_or(0),
-        took: time,
+        took: time.unwrap_or_default().min(LONGEST),
     };
     let sample = |(places, totals): (Vec<u64>, heap::Totals)| {
-        let (asked, held) = (scaled(totals.asked, totals.asked_bytes), scaled(totals.held, totals.held_bytes));
-        (places, vec![asked.0, asked.1, held.0, held.1])
+        let before = amounts(before.get(&places).copied().unwrap_or_default());
+        let more: Vec<i64> = amounts(totals).iter().zip(before).map(|(now, before)| now - before).collect();
+        more.iter().any(|amount| *amount != 0).then_some((places, more))
     };
-    Ok(written(recorded.into_iter().map(sample).collect(), about).await)
+    Ok(written(heap::recorded().into_iter().filter_map(sample).collect(), about).await)
+}
+
+fn amounts(totals: heap::Totals) -> [i64; 4] {
+    let (asked, held) = (scaled(totals.asked, totals.asked_bytes), scaled(totals.held, totals.held_bytes));
+    [asked.0, asked.1, held.0, held.1]
 }
 
 /// The functions between who asks for memory and the record.
@@ -262,27 +270,35 @@ mod tests {
 
     #[tokio::test]
     async fn memory_that_is_asked_for_is_in_the_profile() {
-        let asked = async || {
-            let profile = memory(Duration::from_millis(200), Memory::Held);
-            tokio::pin!(profile);
-            loop {
-                tokio::select! {
-                    made = &mut profile => return made,
-                    () = tokio::task::yield_now() => drop(ask_for_memory_in_the_profile()),
-                }
-            }
-        };
+        let profile = memory(Some(Duration::from_millis(200)), Memory::Held);
+        tokio::pin!(profile);
         let made = loop {
-            match asked().await {
-                // Another test is recording.
-                Err(Refusal::Busy) => tokio::task::yield_now().await,
-                made => break made.unwrap(),
+            tokio::select! {
+                made = &mut profile => break made.unwrap(),
+                () = tokio::task::yield_now() => drop(ask_for_memory_in_the_profile()),
             }
         };
         let text = String::from_utf8_lossy(&unzipped(&made)).into_owned();
         for name in ["ask_for_memory_in_the_profile", "inuse_space", "alloc_objects"] {
             assert!(text.contains(name), "{name}");
         }
+    }
+
+    #[tokio::test]
+    async fn memory_that_was_asked_for_before_is_told_at_once() {
+        #[inline(never)]
+        fn ask_before_the_profile() -> Vec<Vec<u8>> {
+            (0..64).map(|_| std::hint::black_box(vec![0; heap::RATE])).collect()
+        }
+        heap::record().unwrap();
+        let held = ask_before_the_profile();
+        let told = async |time| {
+            let made = memory(time, Memory::Held).await.unwrap();
+            String::from_utf8_lossy(&unzipped(&made)).contains("ask_before_the_profile")
+        };
+        assert!(told(None).await, "it is held");
+        assert!(!told(Some(Duration::ZERO)).await, "nothing is asked for or given back meanwhile");
+        drop(held);
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crate::{LONGEST, Memory, Refusal, Waits, cpu, lookup, memory, threads, threads_text, waits};
 
-/// A profile takes this long when it is not said.
+/// A profile of the processor takes this long when it is not said.
 const USUAL: Duration = Duration::from_secs(30);
+/// For this time waits are looked at when it is not said: Go answers with all that there were, and at once.
+const A_LOOK: Duration = Duration::from_secs(1);
 /// Addresses that are looked up at once.
 const ADDRESSES: usize = 4096;
 /// The page whose question may stand in a body, which is posted.
@@ -15,12 +17,15 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// The profiles that there are, and their descriptions.
 const KINDS: [(&str, &str); 9] = [
-    ("allocs", "The memory that is asked for in seconds=, one allocation in 512 KiB; go tool pprof opens it."),
-    ("block", "Where threads that have work wait in seconds=, looked at 100 times a second; go tool pprof opens it."),
+    ("allocs", "The memory that was asked for, or is in seconds=, one allocation in 512 KiB; go tool pprof opens it."),
+    (
+        "block",
+        "Where threads that have work wait in seconds= or 1, looked at 100 times a second; go tool pprof opens it.",
+    ),
     ("cmdline", "The command line of this process."),
     ("goroutine", "The stacks of all threads; what waits for an event is on none. debug=2 gives them as text."),
-    ("heap", "The memory that is asked for in seconds= and still held at their end; go tool pprof opens it."),
-    ("mutex", "Where threads wait for locks in seconds=, looked at 100 times a second; go tool pprof opens it."),
+    ("heap", "The memory that is held, or more or less of it after seconds=; go tool pprof opens it."),
+    ("mutex", "Where threads wait for locks in seconds= or 1, looked at 100 times a second; go tool pprof opens it."),
     ("profile", "CPU profile. The duration stands in seconds=; go tool pprof opens it."),
     (SYMBOL, "The functions of program counters."),
     ("threadcreate", "The same as goroutine."),
@@ -87,17 +92,24 @@ pub async fn answer(asked: Asked<'_>) -> Page {
     match asked.kind {
         "" => index(),
         "cmdline" => Page::plain(std::env::args().collect::<Vec<_>>().join("\0")),
-        "profile" | "heap" | "allocs" | "block" | "mutex" => match seconds(asked.seconds) {
+        "profile" => match seconds(asked.seconds) {
             Err(why) => Page::refused(400, &why),
-            Ok(time) if asked.kind == "profile" => Page::told(cpu(time).await, "profile"),
+            Ok(time) => Page::told(cpu(time).await, "profile"),
+        },
+        "heap" | "allocs" | "block" | "mutex" => match whole_seconds(asked.seconds) {
+            Err(why) => Page::refused(400, &why),
             Ok(_) if asked.debug.is_some_and(|level| level != "0") => {
                 Page::refused(501, "there is no such profile as text: go tool pprof writes one, with -top or -traces")
             }
-            Ok(time) if asked.kind == "block" => Page::told(waits(time, Waits::All).await, "block"),
-            Ok(time) if asked.kind == "mutex" => Page::told(waits(time, Waits::Locks).await, "mutex"),
             Ok(time) => {
-                let first = if asked.kind == "heap" { Memory::Held } else { Memory::Asked };
-                Page::told(memory(time, first).await, asked.kind)
+                let look = time.unwrap_or(A_LOOK);
+                let made = match asked.kind {
+                    "heap" => memory(time, Memory::Held).await,
+                    "allocs" => memory(time, Memory::Asked).await,
+                    "block" => waits(look, Waits::All).await,
+                    _ => waits(look, Waits::Locks).await,
+                };
+                Page::told(made, asked.kind)
             }
         },
         "goroutine" | "threadcreate" => match asked.debug {
@@ -112,14 +124,27 @@ pub async fn answer(asked: Asked<'_>) -> Page {
 }
 
 fn seconds(given: Option<&str>) -> Result<Duration, String> {
-    let longest = LONGEST.as_secs();
     let seconds = given.and_then(|given| given.parse::<f64>().ok());
     match seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0) {
         // As Go has it, what is no number of seconds says nothing.
         None => Ok(USUAL),
-        Some(seconds) if seconds > longest as f64 => Err(format!("a profile takes at most {longest} seconds")),
+        Some(seconds) if seconds > LONGEST.as_secs_f64() => too_long(),
         Some(seconds) => Ok(Duration::from_secs_f64(seconds)),
     }
+}
+
+/// The time of a profile of what has been counted all the time, where only what comes in that time is wanted.
+fn whole_seconds(given: Option<&str>) -> Result<Option<Duration>, String> {
+    let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(None) };
+    match given.parse::<i64>().ok().and_then(|seconds| u64::try_from(seconds).ok()) {
+        None | Some(0) => Err("invalid value for \"seconds\" - must be a positive integer".to_owned()),
+        Some(seconds) if seconds > LONGEST.as_secs() => too_long(),
+        Some(seconds) => Ok(Some(Duration::from_secs(seconds))),
+    }
+}
+
+fn too_long<T>() -> Result<T, String> {
+    Err(format!("a profile takes at most {} seconds", LONGEST.as_secs()))
 }
 
 /// The functions at addresses.
@@ -158,6 +183,17 @@ mod tests {
         check(Some("-1"), Ok(30));
         check(Some("300"), Ok(300));
         check(Some("1e9"), Err("a profile takes at most 300 seconds"));
+        let check = |given: Option<&str>, expected: Result<Option<u64>, &str>| {
+            let expected = expected.map(|seconds| seconds.map(Duration::from_secs)).map_err(str::to_owned);
+            assert_eq!(whole_seconds(given), expected, "{given:?}");
+        };
+        check(None, Ok(None));
+        check(Some(""), Ok(None));
+        check(Some("5"), Ok(Some(5)));
+        for wrong in ["0", "-1", "1.5", "soon"] {
+            check(Some(wrong), Err("invalid value for \"seconds\" - must be a positive integer"));
+        }
+        check(Some("301"), Err("a profile takes at most 300 seconds"));
     }
 
     #[tokio::test]

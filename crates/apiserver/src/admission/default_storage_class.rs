@@ -94,4 +94,27 @@ mod tests {
             assert_eq!(out["spec"]["storageClassName"], expected);
         }
     }
+
+    /// Upstream: TestAdmission.
+    #[tokio::test]
+    async fn a_claim_that_says_what_it_wants_keeps_it_however_many_defaults_there_are() {
+        let class = |name: &str| {
+            let annotations = json!({"storageclass.kubernetes.io/is-default-class": "true"});
+            ("storageclasses", json!({"metadata": {"name": name, "annotations": annotations}}))
+        };
+        for defaults in [vec![class("a")], vec![class("a"), class("b")]] {
+            let context = context(defaults).await;
+            for own in ["", "foo"] {
+                let claim = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"storageClassName": own}});
+                let write = Write::create("persistentvolumeclaims", claim.clone());
+                assert_eq!(write.through(&context, &PLUGIN).await.unwrap(), claim);
+            }
+            // Later it is too late.
+            let claim = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {}});
+            let old = Some(claim.clone());
+            let write =
+                Write { operation: Operation::Update, old, ..Write::create("persistentvolumeclaims", claim.clone()) };
+            assert_eq!(write.through(&context, &PLUGIN).await.unwrap(), claim);
+        }
+    }
 }

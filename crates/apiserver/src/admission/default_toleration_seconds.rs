@@ -47,6 +47,8 @@ fn tolerate(pod: &mut Value, (not_ready, unreachable): (i64, i64)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::plugin::Context;
+    use crate::tests::admission::{Write, context};
 
     fn check(tolerations: Value, added: &[&str]) {
         let before = tolerations.as_array().map_or(0, Vec::len);
@@ -69,5 +71,27 @@ mod tests {
         check(json!([of(unreachable)]), &[not_ready]);
         check(json!([of(not_ready), of(unreachable)]), &[]);
         check(json!([{"key": unreachable, "operator": "Exists", "tolerationSeconds": 700}]), &[not_ready]);
+        check(json!([of(not_ready)]), &[unreachable]);
+        check(json!([{"operator": "Exists", "tolerationSeconds": 700}]), &[]);
+    }
+
+    /// Upstream: TestHandles.
+    #[tokio::test]
+    async fn the_seconds_are_those_of_the_flags_and_come_with_pods_alone() {
+        let context = Context { toleration_seconds: (7, 9), ..context(Vec::new()).await };
+        let of = |key: &str, seconds: i64| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
+        let added = json!([of("node.kubernetes.io/not-ready", 7), of("node.kubernetes.io/unreachable", 9)]);
+        for (operation, subresource, expected) in [
+            (Operation::Create, "", &added),
+            (Operation::Update, "", &added),
+            (Operation::Delete, "", &Value::Null),
+            (Operation::Connect, "", &Value::Null),
+            (Operation::Update, "status", &Value::Null),
+        ] {
+            let pod = json!({"metadata": {"name": "p"}, "spec": {}});
+            let write = Write { operation, kind: ("", "pods", subresource), ..Write::create("", pod) };
+            let out = write.through(&context, &PLUGIN).await.unwrap();
+            assert_eq!(out["spec"]["tolerations"], *expected, "{operation:?} {subresource}");
+        }
     }
 }

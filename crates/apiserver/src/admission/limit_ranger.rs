@@ -1,10 +1,7 @@
 //! LimitRanger: containers of a namespace with LimitRanges get their defaults, and nothing asks for less or more than they allow.
 //! Upstream counterpart: plugin/pkg/admission/limitranger.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use api::{
     Value,
@@ -27,6 +24,7 @@ use serde::Deserialize;
 use super::{
     attributes::{Attributes, Operation},
     plugin::{Context, Plugin, forbid, is},
+    reasons,
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -124,14 +122,9 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
             "pods" => Pod::from_value(object).ok().and_then(|pod| pod.spec).map(|spec| check_pod(range, &spec)),
             _ => Some(check_claim(range, object)),
         };
-        let mut wrong = wrong.unwrap_or_default();
         // Containers that are alike break a bound alike, which is said once.
-        let mut said = HashSet::new();
-        wrong.retain(|why| said.insert(why.clone()));
-        match wrong.as_slice() {
-            [] => {}
-            [one] => return Err(forbid(attributes, one)),
-            several => return Err(forbid(attributes, format!("[{}]", several.join(", ")))),
+        if let Some(why) = reasons::together(&wrong.unwrap_or_default()) {
+            return Err(forbid(attributes, why));
         }
     }
     Ok(())
@@ -309,6 +302,44 @@ mod tests {
         assert_eq!(bare["metadata"]["annotations"][ANNOTATION], expected);
     }
 
+    /// Upstream: TestMergePodResourceRequirements, TestPodLimitFuncApplyDefault.
+    #[tokio::test]
+    async fn only_amounts_that_are_not_stated_are_filled_in() {
+        let limits = json!([{"type": "Pod", "max": {"cpu": "200m", "memory": "4Gi"}, "min": {"cpu": "50m", "memory": "2Mi"}},
+            {"type": "Container", "default": {"cpu": "75m", "memory": "10Mi"},
+                "defaultRequest": {"cpu": "50m", "memory": "5Mi"}}]);
+        let context = context(vec![range(limits)]).await;
+        let late = Plugin { validate: None, ..PLUGIN };
+        let check = async |own: Value, init: Option<Value>, expected: Value, told: &str| {
+            let mut spec = json!({"containers": [{"name": "foo-0", "resources": own}]});
+            if let Some(init) = &init {
+                spec["initContainers"] = json!([{"name": "foo-1", "resources": init}]);
+            }
+            let pod = json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec});
+            let out = Write::create("pods", pod).through(&context, &late).await.unwrap();
+            assert_eq!(out["spec"]["containers"][0]["resources"], expected, "{own}");
+            if let Some(init) = init {
+                let wanted = if init == own { &expected } else { &init };
+                assert_eq!(out["spec"]["initContainers"][0]["resources"], *wanted, "{own}");
+            }
+            let head = if told.is_empty() { "" } else { "LimitRanger plugin set: " };
+            let said = out["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default();
+            assert_eq!(said, format!("{head}{told}"), "{own}");
+        };
+        let defaults = json!({"cpu": "75m", "memory": "10Mi"});
+        let all = "cpu, memory request for container foo-0; cpu, memory limit for container foo-0";
+        let filled = json!({"requests": {"cpu": "50m", "memory": "5Mi"}, "limits": defaults});
+        check(json!({}), None, filled, all).await;
+        let some = json!({"requests": {"memory": "512Mi"}});
+        let filled = json!({"requests": {"cpu": "50m", "memory": "512Mi"}, "limits": defaults});
+        let told = "cpu request for container foo-0; cpu, memory limit for container foo-0; cpu request for init container \
+                    foo-1; cpu, memory limit for init container foo-1";
+        check(some.clone(), Some(some), filled, told).await;
+        let stated = json!({"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "200m", "memory": "1G"}});
+        let more = json!({"requests": {"cpu": "200m", "memory": "1G"}, "limits": {"cpu": "400m", "memory": "2G"}});
+        check(stated.clone(), Some(more), stated, "").await;
+    }
+
     #[tokio::test]
     async fn pods_stay_within_the_range() {
         let check = async |item: Value, resources: Value, expected: &str| {
@@ -408,6 +439,11 @@ mod tests {
                 ("Container", "max", "1Gi", 1, "250Mi/2Gi", false),
                 ("Container", "max", "1Gi", 2, "/2Gi", false),
                 ("Container", "max", "1Gi", 1, "/", false),
+                // Beyond what 64 bits hold.
+                ("Container", "max", "1000", 1, "/18446744073709551616", false),
+                ("Container", "min", "18446744073709551616", 1, "1/", false),
+                ("Container", "maxLimitRequestRatio", "2", 1, "1/9223372036854775809", false),
+                ("Container", "maxLimitRequestRatio", "1", 1, "18446744073709551616/18446744073709551616", true),
                 ("Pod", "min", "100Mi", 2, "60Mi/", true),
                 ("Pod", "min", "100Mi", 2, "60Mi/100Mi", true),
                 ("Pod", "min", "100Mi", 1, "60Mi/", false),

@@ -4,12 +4,12 @@
 //! that the many writes that don't cost nothing; only plugins that must read are slow.
 
 pub mod attributes;
-pub mod certificate_requests;
-pub mod cluster_trust_bundle_attest;
+pub mod certificates;
 pub mod configuration;
 pub mod default_ingress_class;
 pub mod default_storage_class;
 pub mod default_toleration_seconds;
+pub mod deletions;
 pub mod device_admin_access;
 pub mod limit_ranger;
 pub mod metrics;
@@ -19,7 +19,6 @@ pub mod node_restriction;
 pub mod optional;
 pub mod persistent_volume_claim_resize;
 pub mod plugin;
-pub mod pod_certificate_requests;
 pub mod pod_security;
 pub mod pod_topology_labels;
 pub mod policy;
@@ -27,18 +26,19 @@ pub mod policy_params_access;
 pub mod priority;
 pub mod quota;
 pub mod rbac_escalation;
+mod reasons;
 pub mod runtime_class;
 pub mod service_account;
 mod shape;
 pub mod storage_object_in_use_protection;
 pub mod taint_nodes_by_condition;
-mod token_audience;
 pub mod webhook;
 
 use api::status::StatusError;
 use clock::Instant;
 
 use attributes::{Admission, Attributes};
+use certificates::{approval, cluster_trust_bundle_attest, pod_request, request, signing, subject_restriction};
 use metrics::{Counts, Sort};
 use optional::{
     always, always_pull_images, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
@@ -91,12 +91,12 @@ const PLUGINS: &[(Standing, &Plugin)] = &[
     (Off, &owner_references_permission_enforcement::PLUGIN),
     (On, &persistent_volume_claim_resize::PLUGIN),
     (On, &runtime_class::PLUGIN),
-    (Always, &certificate_requests::PLUGIN),
-    (On, &certificate_requests::APPROVAL),
-    (On, &certificate_requests::SIGNING),
-    (Always, &pod_certificate_requests::PLUGIN),
+    (Always, &request::PLUGIN),
+    (On, &approval::PLUGIN),
+    (On, &signing::PLUGIN),
+    (Always, &pod_request::PLUGIN),
     (On, &cluster_trust_bundle_attest::PLUGIN),
-    (On, &certificate_requests::SUBJECT_RESTRICTION),
+    (On, &subject_restriction::PLUGIN),
     (On, &default_ingress_class::PLUGIN),
     (Off, &deny_service_external_ips::PLUGIN),
     (On, &pod_topology_labels::PLUGIN),

@@ -79,5 +79,28 @@ mod tests {
         check("", "2Gi", "Bound", "must support resize").await;
         check("gone", "2Gi", "Bound", "must support resize").await;
         check("stays", "512Mi", "Bound", "").await;
+        check("stays", "1Gi", "Pending", "").await;
+        check("stays", "2Gi", "Pending", "Only bound persistent volume claims can be expanded").await;
+        // The class is the one that the claim had before, and may be named in the old way.
+        let grown = async |old: Value, new: Value, subresource: &'static str| {
+            let of = |spec: Value, size: &str| {
+                let mut claim = json!({"metadata": {"name": "c", "namespace": "d"}, "status": {"phase": "Bound"}});
+                claim["metadata"]["annotations"] = spec["annotations"].clone();
+                claim["spec"] =
+                    json!({"storageClassName": spec["class"], "resources": {"requests": {"storage": size}}});
+                claim
+            };
+            let (operation, old) = (Operation::Update, Some(of(old, "1Gi")));
+            let kind = ("", "persistentvolumeclaims", subresource);
+            let write = Write { operation, kind, old, ..Write::create("", of(new, "2Gi")) };
+            write.through(&context, &PLUGIN).await.is_ok()
+        };
+        let (grows, stays) = (json!({"class": "grows"}), json!({"class": "stays"}));
+        let annotated = json!({"class": null, "annotations": {"volume.beta.kubernetes.io/storage-class": "grows"}});
+        assert!(!grown(stays.clone(), grows.clone(), "").await);
+        assert!(!grown(json!({"class": null}), grows, "").await);
+        assert!(!grown(json!({"class": null}), json!({"class": null}), "").await);
+        assert!(grown(annotated.clone(), annotated, "").await);
+        assert!(grown(stays.clone(), stays, "status").await, "a status is none of it");
     }
 }

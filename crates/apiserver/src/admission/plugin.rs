@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 
 use super::{
     attributes::{Attributes, Operation},
+    deletions::Deletions,
     optional::settings::Settings,
     pod_security::{configuration::Configuration, metrics::Counts},
     policy::source::Policies,
@@ -37,6 +38,8 @@ pub struct Context {
     pub toleration_seconds: (i64, i64),
     /// The charges to quotas that are under way, and the settings of ResourceQuota.
     pub charges: Charges,
+    /// The namespaces that were deleted a moment ago.
+    pub deletions: Deletions,
     /// The admission policies with their bindings.
     pub policies: Arc<Policies>,
     /// The admission webhooks.
@@ -65,6 +68,12 @@ pub(super) fn is(attributes: &Attributes<'_>, group: &str, plural: &str, subreso
     attributes.definition.plural == plural
         && attributes.definition.group == group
         && attributes.subresource == subresource
+}
+
+/// Whether the object of the write is in a namespace.
+pub(super) fn is_inside(attributes: &Attributes<'_>) -> bool {
+    let is_namespace = attributes.definition.group.is_empty() && attributes.definition.plural == "namespaces";
+    !attributes.namespace.is_empty() && !is_namespace
 }
 
 /// A refusal: `pods "web" is forbidden: WHY`.

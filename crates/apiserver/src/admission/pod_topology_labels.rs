@@ -2,7 +2,7 @@
 
 use api::features::Feature;
 use api::{Value, status::StatusError};
-use json::{Key, json};
+use json::json;
 
 use super::{
     attributes::{Attributes, Operation},
@@ -42,9 +42,9 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
         if labels.is_null() {
             *labels = json!({});
         }
-        // A label that the Pod sets itself stays.
+        // The node's label counts, also where the Pod or the binding has another one.
         if let Some(labels) = labels.as_object_mut() {
-            labels.entry(Key::of(label)).or_insert_with(|| json!(value));
+            labels.insert(*label, json!(value));
         }
     }
     Ok(())
@@ -54,6 +54,7 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
 mod tests {
     use super::*;
     use crate::tests::admission::{Write, context};
+    use api::features::Features;
 
     #[tokio::test]
     async fn zone_and_region_come_with_the_node() {
@@ -75,9 +76,28 @@ mod tests {
         }
         check("", json!({"spec": {}}), json!(null), json!(null)).await;
         check("", json!({"spec": {"nodeName": "n1"}}), json!(null), both).await;
-        let own = json!({"topology.kubernetes.io/zone": "mine"});
-        let expected = json!({"topology.kubernetes.io/zone": "mine", "topology.kubernetes.io/region": "r"});
+        let own = json!({"topology.kubernetes.io/zone": "mine", "app": "x"});
+        let expected = json!({"topology.kubernetes.io/zone": "z", "app": "x", "topology.kubernetes.io/region": "r"});
         check("", json!({"spec": {"nodeName": "n1"}}), own.clone(), expected.clone()).await;
         check("binding", json!({"target": {"kind": "Node", "name": "n1"}}), own, expected).await;
+    }
+
+    /// Upstream: TestPodTopology.
+    #[tokio::test]
+    async fn nothing_comes_later_or_without_the_feature() {
+        let labels = json!({"topology.kubernetes.io/region": "r", "sub.topology.kubernetes.io/zone": "s"});
+        let node = ("nodes", json!({"metadata": {"name": "n1", "labels": labels}}));
+        let on = context(vec![node.clone()]).await;
+        let features = Features::default().with(Feature::PodTopologyLabelsAdmission, false);
+        let off = Context { features, ..context(vec![node]).await };
+        let pod = || json!({"metadata": {"name": "p", "namespace": "n", "labels": null}, "spec": {"nodeName": "n1"}});
+        for (context, operation, expected) in [
+            (&on, Operation::Create, json!({"topology.kubernetes.io/region": "r"})),
+            (&on, Operation::Update, json!(null)),
+            (&off, Operation::Create, json!(null)),
+        ] {
+            let out = Write { operation, ..Write::create("pods", pod()) }.through(context, &PLUGIN).await.unwrap();
+            assert_eq!(out["metadata"]["labels"], expected, "{operation:?}");
+        }
     }
 }

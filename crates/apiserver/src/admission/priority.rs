@@ -203,4 +203,111 @@ mod tests {
         };
         assert!(itself.through(&some, &PLUGIN).await.is_ok());
     }
+
+    /// The classes of upstream's tests: a name is followed by `!` where the class is the default one.
+    fn classes(names: &str) -> Vec<(&'static str, Value)> {
+        let one = |word: &str| {
+            let name = word.trim_end_matches('!');
+            let (value, policy) = match name {
+                "default1" => (1000, None),
+                "system-cluster-critical" => (2_000_000_000, None),
+                "never" => (2000, Some("Never")),
+                "lower" => (2000, Some("PreemptLowerPriority")),
+                _ => (2000, None),
+            };
+            let mut class = json!({"metadata": {"name": name}, "value": value, "globalDefault": word.ends_with('!')});
+            if let Some(policy) = policy {
+                class["preemptionPolicy"] = json!(policy);
+            }
+            ("priorityclasses", class)
+        };
+        names.split_whitespace().map(one).collect()
+    }
+
+    /// Upstream: TestPriorityClassAdmission, TestDefaultPriority.
+    #[tokio::test]
+    async fn there_is_one_default_and_a_pod_without_a_class_gets_it() {
+        let pod = || Write::create("pods", json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": {}}));
+        for (there, changed, priority) in [
+            ("default1!", "", 1000),
+            ("nondefault1", "default1!", 0),
+            ("default1! default2!", "", 1000),
+            ("default2!", "", 2000),
+            ("", "default1!", 0),
+            ("", "system-test", 0),
+            ("default1!", "default1", 1000),
+            ("default1", "", 0),
+        ] {
+            let context = context(classes(there)).await;
+            let spec = pod().through(&context, &PLUGIN).await.unwrap()["spec"].take();
+            assert_eq!(spec["priority"], priority, "{there}");
+            for (_, class) in classes(changed) {
+                let write = Write { kind: (GROUP, "priorityclasses", ""), ..Write::create("", class) };
+                assert!(write.through(&context, &PLUGIN).await.is_ok(), "{changed} beside {there}");
+            }
+        }
+        let context = context(classes("default1!")).await;
+        let write = |operation, subresource: &'static str| {
+            let (_, class) = classes("default2!").remove(0);
+            Write { operation, kind: (GROUP, "priorityclasses", subresource), ..Write::create("", class) }
+                .through(&context, &PLUGIN)
+        };
+        for operation in [Operation::Create, Operation::Update] {
+            let refused = write(operation, "").await.unwrap_err();
+            let expected = "priorityclasses.scheduling.k8s.io \"default2\" is forbidden: PriorityClass default1 is already \
+                            marked as default. Only one default can exist";
+            assert_eq!(refused, expected);
+        }
+        assert!(write(Operation::Delete, "").await.is_ok());
+    }
+
+    /// Upstream: TestPodAdmission.
+    #[tokio::test]
+    async fn the_number_comes_from_the_class_or_the_pod_is_refused() {
+        let of = |class: &str, priority: i64, policy: &str| {
+            let mut spec = json!({});
+            if !class.is_empty() {
+                spec["priorityClassName"] = json!(class);
+            }
+            if priority >= 0 {
+                spec["priority"] = json!(priority);
+            }
+            if !policy.is_empty() {
+                spec["preemptionPolicy"] = json!(policy);
+            }
+            spec
+        };
+        let (critical, lower) = ("system-cluster-critical", "PreemptLowerPriority");
+        for (there, spec, expected) in [
+            ("default1! nondefault1", of("default1", -1, ""), Some((1000, lower))),
+            ("default1!", of("", -1, ""), Some((1000, lower))),
+            ("", of("", -1, ""), Some((0, lower))),
+            ("nondefault1", of("", -1, ""), Some((0, lower))),
+            ("system-cluster-critical!", of(critical, -1, ""), Some((2_000_000_000, lower))),
+            ("default1! nondefault1", of("non-existing", -1, ""), None),
+            ("", of("default1", 1000, ""), None),
+            ("nondefault1", of("", 0, ""), Some((0, lower))),
+            ("default2!", of("", 2000, ""), Some((2000, lower))),
+            ("default2!", of("", 1000, ""), None),
+            ("system-cluster-critical!", of(critical, 2_000_000_000, ""), Some((2_000_000_000, lower))),
+            ("never!", of("never", 2000, ""), Some((2000, "Never"))),
+            ("never!", of("never", 2000, "Never"), Some((2000, "Never"))),
+            ("lower!", of("lower", 2000, lower), Some((2000, lower))),
+            ("lower!", of("lower", 2000, "Never"), None),
+        ] {
+            let context = context(classes(there)).await;
+            for (namespace, annotations) in
+                [("kube-system", json!({})), ("ns", json!({})), ("ns", json!({"kubernetes.io/config.mirror": ""}))]
+            {
+                let metadata = json!({"name": "p", "namespace": namespace, "annotations": annotations});
+                let pod = json!({"metadata": metadata, "spec": spec});
+                let outcome = Write::create("pods", pod).again(&context, &PLUGIN).await.ok();
+                let got = outcome.as_ref().map(|pod| {
+                    let spec = &pod["spec"];
+                    (spec["priority"].as_i64().unwrap(), spec["preemptionPolicy"].as_str().unwrap())
+                });
+                assert_eq!(got, expected, "{there} {spec}");
+            }
+        }
+    }
 }

@@ -1,8 +1,14 @@
 //! RuntimeClass: a Pod gets the overhead of its runtime, and goes only to nodes that have it.
 
-use api::Value;
-use api::status::StatusError;
-use json::json;
+use std::collections::BTreeMap;
+
+use api::{
+    Value,
+    k8s_openapi::apimachinery::pkg::api::resource::Quantity,
+    rules::{pod::Resources, quota::amounts},
+    status::StatusError,
+};
+use serde::Deserialize;
 
 use super::{
     attributes::{Attributes, Operation},
@@ -24,6 +30,17 @@ fn concerns(attributes: &Attributes<'_>) -> bool {
         })
 }
 
+/// The overhead of a Pod, and that of a class.
+const GIVEN: &str = "/spec/overhead";
+const DEFINED: &str = "/overhead/podFixed";
+const OTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+
+/// The amounts at a path: one can be written in several ways.
+fn resources(object: Option<&Value>, path: &str) -> Resources {
+    let list = object.and_then(|object| api::meta::at(object, path));
+    amounts(list.and_then(|list| BTreeMap::<String, Quantity>::deserialize(list).ok()).as_ref())
+}
+
 async fn class(context: &Context, attributes: &Attributes<'_>) -> Result<Option<std::sync::Arc<Value>>, StatusError> {
     let name = attributes.object.as_ref().map_or("", |pod| text(pod, "/spec/runtimeClassName"));
     if name.is_empty() {
@@ -36,15 +53,12 @@ async fn class(context: &Context, attributes: &Attributes<'_>) -> Result<Option<
 async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
     let Some(class) = class(context, attributes).await? else { return Ok(()) };
     let Some(pod) = &mut attributes.object else { return Ok(()) };
-    if let Some(overhead) = api::meta::at(&class, "/overhead/podFixed") {
-        match api::meta::at(pod, "/spec/overhead") {
-            None => pod["spec"]["overhead"] = overhead.clone(),
-            Some(given) if given == overhead => {}
-            Some(_) => {
-                let why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
-                return Err(forbid(attributes, why));
-            }
+    if let Some(overhead) = api::meta::at(&class, DEFINED) {
+        let given = resources(Some(&*pod), GIVEN);
+        if !given.is_empty() && given != resources(Some(&class), DEFINED) {
+            return Err(forbid(attributes, OTHER_OVERHEAD));
         }
+        pod["spec"]["overhead"] = overhead.clone();
     }
     for (key, value) in
         api::meta::at(&class, "/scheduling/nodeSelector").and_then(Value::as_object).into_iter().flatten()
@@ -66,26 +80,23 @@ async fn admit(context: &Context, attributes: &mut Attributes<'_>) -> Result<(),
 
 async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<(), StatusError> {
     let class = class(context, attributes).await?;
-    let given = attributes.object.as_ref().and_then(|pod| api::meta::at(pod, "/spec/overhead"));
-    let empty = json!({});
-    match (given, class.as_ref().and_then(|c| api::meta::at(c, "/overhead/podFixed"))) {
-        (None, _) => Ok(()),
-        (Some(given), None) if *given == empty => Ok(()),
-        (Some(given), Some(defined)) if given == defined => Ok(()),
-        (Some(_), None) => Err(forbid(
-            attributes,
-            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
-        )),
-        (Some(_), Some(_)) => {
-            Err(forbid(attributes, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"))
-        }
+    let given = resources(attributes.object.as_ref(), GIVEN);
+    if given.is_empty() {
+        return Ok(());
     }
+    let Some(class) = class.filter(|class| api::meta::at(class, "/overhead").is_some()) else {
+        let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        return Err(forbid(attributes, why));
+    };
+    let same = given == resources(Some(&class), DEFINED);
+    if same { Ok(()) } else { Err(forbid(attributes, OTHER_OVERHEAD)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tests::admission::{Write, context};
+    use json::json;
 
     #[tokio::test]
     async fn the_class_brings_overhead_and_place() {
@@ -117,5 +128,68 @@ mod tests {
             "tolerations": [{"key": "vm", "operator": "Exists"}, {"key": "x", "operator": "Exists"}]});
         let out = pod(both.clone()).through(&context, &PLUGIN).await.unwrap();
         assert_eq!(out["spec"], both, "what the class says stands there already");
+    }
+
+    /// Upstream: TestSetOverhead, TestSetScheduling, TestValidateOverhead.
+    #[tokio::test]
+    async fn overhead_and_place_are_those_of_the_class() {
+        let pod =
+            |spec: Value| Write::create("pods", json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec}));
+        let check = async |class: Value, mut spec: Value, plugin: &Plugin, expected: Result<Value, &str>| {
+            let mut class = class;
+            class["metadata"] = json!({"name": "foo"});
+            let context = context(vec![("runtimeclasses", class.clone())]).await;
+            if class["handler"] != "none" {
+                spec["runtimeClassName"] = json!("foo");
+            }
+            let outcome = pod(spec.clone()).through(&context, plugin).await;
+            let outcome = outcome.map(|pod| {
+                let mut spec = pod["spec"].clone();
+                spec.as_object_mut().unwrap().remove("runtimeClassName");
+                spec
+            });
+            let head = "pods \"p\" is forbidden: ";
+            assert_eq!(outcome, expected.map_err(|why| format!("{head}{why}")), "{class} {spec}");
+        };
+        let late = Plugin { admit: None, ..PLUGIN };
+        let none = || json!({"handler": "none"});
+        let overhead = json!({"cpu": "100m", "memory": "1"});
+        let with = |overhead: &Value| json!({"overhead": {"podFixed": overhead}});
+        let of_pod = |overhead: &Value| json!({"overhead": overhead});
+        let large = with(&json!({"cpu": "10", "memory": "10G"}));
+        let without = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        // The class's overhead is the Pod's: one that says another is refused, and an amount can be written in several ways.
+        check(with(&overhead), json!({}), &PLUGIN, Ok(of_pod(&overhead))).await;
+        check(with(&overhead), of_pod(&json!({})), &PLUGIN, Ok(of_pod(&overhead))).await;
+        check(with(&overhead), of_pod(&overhead), &PLUGIN, Ok(of_pod(&overhead))).await;
+        let alike = json!({"cpu": "0.1", "memory": "1000m"});
+        check(with(&overhead), of_pod(&alike), &PLUGIN, Ok(of_pod(&overhead))).await;
+        check(with(&overhead), of_pod(&alike), &late, Ok(of_pod(&alike))).await;
+        check(large.clone(), of_pod(&overhead), &PLUGIN, Err(OTHER_OVERHEAD)).await;
+        check(large.clone(), of_pod(&overhead), &late, Err(OTHER_OVERHEAD)).await;
+        check(json!({}), of_pod(&overhead), &PLUGIN, Err(without)).await;
+        check(none(), of_pod(&overhead), &PLUGIN, Err(without)).await;
+        check(none(), of_pod(&json!({})), &PLUGIN, Ok(of_pod(&json!({})))).await;
+        check(none(), json!({}), &PLUGIN, Ok(json!({}))).await;
+        check(large.clone(), of_pod(&json!({})), &late, Ok(of_pod(&json!({})))).await;
+        check(large, json!({}), &late, Ok(json!({}))).await;
+        // Its selector goes on top of the Pod's.
+        let place = |selector: Value| json!({"scheduling": {"nodeSelector": selector}});
+        let selecting = |selector: Value| json!({"nodeSelector": selector});
+        let foo = || selecting(json!({"foo": "bar"}));
+        check(json!({}), foo(), &PLUGIN, Ok(foo())).await;
+        let conflict =
+            "conflict: runtimeClass.scheduling.nodeSelector[foo] = conflict; pod.spec.nodeSelector[foo] = bar";
+        check(place(json!({"foo": "conflict"})), foo(), &PLUGIN, Err(conflict)).await;
+        check(place(json!({"foo": "bar"})), json!({}), &PLUGIN, Ok(foo())).await;
+        check(place(json!({"foo": "bar"})), foo(), &PLUGIN, Ok(foo())).await;
+        let merged = selecting(json!({"foo": "bar", "fizz": "buzz"}));
+        check(place(json!({"foo": "bar", "fizz": "buzz"})), foo(), &PLUGIN, Ok(merged)).await;
+        let tolerates = |keys: &[&str]| {
+            let one = |key: &&str| json!({"key": key, "operator": "Equal", "value": "bar", "effect": "NoSchedule"});
+            json!({"tolerations": keys.iter().map(one).collect::<Vec<_>>()})
+        };
+        let class = json!({"scheduling": tolerates(&["foo", "fizz"])});
+        check(class, tolerates(&["foo"]), &PLUGIN, Ok(tolerates(&["foo", "fizz"]))).await;
     }
 }

@@ -3,8 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use api::Value;
-use api::status::StatusError;
+use api::{Value, k8s_openapi::api::core::v1::Pod, object::Object, rules::pod_references, status::StatusError};
 use clock::Duration;
 use json::json;
 
@@ -12,7 +11,6 @@ use super::{
     attributes::{Attributes, Operation},
     plugin::{Context, Plugin, Verdict, forbid, is, items, require, spec_list, text},
 };
-use crate::auth::node::graph::{self, Target};
 
 pub const PLUGIN: Plugin = Plugin {
     name: "ServiceAccount",
@@ -115,7 +113,10 @@ fn mount(pod: &mut Value) {
             }
         }
     }
-    if let Some(volumes) = spec_list(pod, "volumes").filter(|_| mounted && existing.is_none()) {
+    if mounted
+        && existing.is_none()
+        && let Some(volumes) = spec_list(pod, "volumes")
+    {
         volumes.push(volume(&name));
     }
 }
@@ -163,10 +164,13 @@ async fn validate(context: &Context, attributes: &mut Attributes<'_>) -> Result<
 }
 
 fn mirror(pod: &Value) -> Verdict {
-    let named = graph::named_by(pod);
-    for (target, what) in [(Target::ServiceAccount, "service accounts"), (Target::Secret, "secrets")] {
-        require(!named.contains(&target), || format!("a mirror pod may not reference {what}"))?;
-    }
+    require(text(pod, "/spec/serviceAccountName").is_empty(), || {
+        "a mirror pod may not reference service accounts".to_owned()
+    })?;
+    let read = Pod::from_value(pod).map_err(|why| format!("the pod cannot be read: {why}"))?;
+    require(!read.spec.as_ref().is_some_and(pod_references::names_secret), || {
+        "a mirror pod may not reference secrets".to_owned()
+    })?;
     let mut sources = items(pod, "/spec/volumes").flat_map(|volume| items(volume, "/projected/sources"));
     require(!sources.any(|source| api::meta::at(source, "/serviceAccountToken").is_some()), || {
         "a mirror pod may not use ServiceAccountToken volume projections".to_owned()
@@ -280,6 +284,7 @@ mod tests {
         for (spec, why) in [
             (json!({"serviceAccountName": "default"}), "reference service accounts"),
             (json!({"volumes": [{"name": "v", "secret": {"secretName": "s"}}]}), "reference secrets"),
+            (json!({"volumes": [{"name": "v", "secret": {}}]}), "reference secrets"),
             (json!({"imagePullSecrets": [{"name": "s"}]}), "reference secrets"),
             (
                 json!({"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}),
@@ -348,6 +353,44 @@ mod tests {
         let refused = debug("other").refused(&context, &PLUGIN).await;
         let what = "ephemeral container d with envVar E referencing secret.secretName=\"other\"";
         assert_eq!((refused.code, refused.message), (500, format!("{what} {why} secret")));
+    }
+
+    /// Upstream: TestIgnoresNonCreate, TestIgnoresNonPodResource, TestIgnoresNilObject, TestFetchesUncachedServiceAccount,
+    /// TestDeniesInvalidServiceAccount, TestRespectsExistingMount, TestDoNotAddImagePullSecrets, TestAddImagePullSecrets.
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_keeps_what_it_says_itself_and_other_writes_are_left_alone() {
+        let account = json!({"metadata": {"name": "default", "namespace": "ns"},
+            "imagePullSecrets": [{"name": "foo"}, {"name": "bar"}]});
+        let context = context(vec![("serviceaccounts", account)]).await;
+        let of = |spec: Value| pod(spec).through(&context, &PLUGIN);
+        let spec = of(json!({"containers": [{"name": "c"}]})).await.unwrap()["spec"].take();
+        assert_eq!(spec["imagePullSecrets"], json!([{"name": "foo"}, {"name": "bar"}]));
+        assert_eq!((&spec["serviceAccountName"], &spec["serviceAccount"]), (&json!("default"), &json!("default")));
+        let own = of(json!({"imagePullSecrets": [{"name": "foo"}]})).await.unwrap();
+        assert_eq!(own["spec"]["imagePullSecrets"], json!([{"name": "foo"}]));
+        let mounts = json!([{"name": "my-custom-mount", "mountPath": MOUNT_PATH}]);
+        let out = of(json!({"containers": [{"name": "c", "volumeMounts": mounts}]})).await.unwrap();
+        assert_eq!(out["spec"]["containers"][0]["volumeMounts"], mounts);
+        assert_eq!(out["spec"].get("volumes"), None, "nobody would mount it");
+        let elsewhere = json!({"metadata": {"name": "p", "namespace": "empty"}, "spec": {}});
+        let refused = Write::create("pods", elsewhere.clone()).through(&context, &PLUGIN).await.unwrap_err();
+        let expected = "pods \"p\" is forbidden: error looking up service account empty/default: serviceaccount \"default\" \
+                        not found";
+        assert_eq!(refused, expected);
+        for (operation, (plural, subresource)) in [
+            (Operation::Update, ("pods", "")),
+            (Operation::Delete, ("pods", "")),
+            (Operation::Connect, ("pods", "exec")),
+            (Operation::Create, ("pods", "binding")),
+            (Operation::Create, ("customresources", "")),
+        ] {
+            let write = Write { operation, kind: ("", plural, subresource), ..Write::create("", elsewhere.clone()) };
+            assert_eq!(
+                write.through(&context, &PLUGIN).await.unwrap(),
+                elsewhere,
+                "{operation:?} {plural} {subresource}"
+            );
+        }
     }
 
     #[tokio::test]

@@ -61,7 +61,15 @@ mod tests {
         check("", "persistentvolumes", json!(["other"]), json!(["other", volume])).await;
         check("", "persistentvolumeclaims", json!([claim]), json!([claim])).await;
         let class = json!(["kubernetes.io/vac-protection"]);
-        check("storage.k8s.io", "volumeattributesclasses", Value::Null, class).await;
+        check("storage.k8s.io", "volumeattributesclasses", Value::Null, class.clone()).await;
+        check("storage.k8s.io", "volumeattributesclasses", class.clone(), class).await;
+        check("", "persistentvolumes", json!([volume]), json!([volume])).await;
+        check("", "persistentvolumeclaims", Value::Null, json!([claim])).await;
         check("", "pods", Value::Null, Value::Null).await;
+        // A controller takes the finalizer off later, and it stays off.
+        let object = json!({"metadata": {"name": "x"}});
+        let (operation, old) = (Operation::Update, Some(object.clone()));
+        let write = Write { operation, old, ..Write::create("persistentvolumes", object.clone()) };
+        assert_eq!(write.through(&context, &PLUGIN).await.unwrap(), object);
     }
 }

@@ -39,14 +39,31 @@ fn taint(node: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::admission::{Write, context};
 
-    #[test]
-    fn a_new_node_is_tainted_once() {
-        let mut node = json!({"metadata": {"name": "n"}});
-        taint(&mut node);
-        let once = node.clone();
-        assert_eq!(node["spec"]["taints"], json!([{"key": NOT_READY, "effect": "NoSchedule"}]));
-        taint(&mut node);
-        assert_eq!(node, once);
+    /// Upstream: Test_nodeTaints.
+    #[tokio::test]
+    async fn a_new_node_is_tainted_once() {
+        let context = context(Vec::new()).await;
+        let not_ready = json!({"key": NOT_READY, "effect": "NoSchedule"});
+        let other = json!({"key": NOT_READY, "effect": "NoExecute"});
+        let check = async |operation, kind: (&'static str, &'static str), node: Value, expected: Value| {
+            let write = Write { operation, kind: ("", kind.0, kind.1), ..Write::create("", node.clone()) };
+            assert_eq!(write.through(&context, &PLUGIN).await.unwrap()["spec"]["taints"], expected, "{kind:?} {node}");
+        };
+        let node = |spec: Value| json!({"metadata": {"name": "n"}, "spec": spec});
+        let (create, nodes) = (Operation::Create, ("nodes", ""));
+        check(create, nodes, json!({"metadata": {"name": "n"}}), json!([not_ready])).await;
+        check(create, nodes, node(json!({})), json!([not_ready])).await;
+        check(create, nodes, node(json!({"taints": null})), json!([not_ready])).await;
+        check(create, nodes, node(json!({"taints": [not_ready]})), json!([not_ready])).await;
+        check(create, nodes, node(json!({"taints": [other]})), json!([other, not_ready])).await;
+        let mut unready = node(json!({}));
+        unready["status"] = json!({"conditions": [{"type": "Ready", "status": "False"}]});
+        check(create, nodes, unready, json!([not_ready])).await;
+        // Only the beginning of a node is looked at.
+        check(Operation::Update, nodes, node(json!({})), Value::Null).await;
+        check(create, ("nodes", "status"), node(json!({})), Value::Null).await;
+        check(create, ("pods", ""), node(json!({})), Value::Null).await;
     }
 }

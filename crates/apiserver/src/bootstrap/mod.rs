@@ -1,6 +1,7 @@
 //! The objects that every cluster has from its first moment. Missing ones are made and stale ones mended at start, all at
 //! once, so that the store commits them as one group; what is right is not written.
 
+mod authorities;
 pub mod flow_control;
 pub mod object;
 pub mod policy;
@@ -91,9 +92,10 @@ async fn forget_api_services(objects: &ObjectStore, wanted: &[BootstrapObject]) 
     Ok(())
 }
 
-/// Tells extension servers whose certificates are believed now.
-pub async fn tell_authorities(objects: &ObjectStore, cluster: &Cluster) -> Result<(), StatusError> {
-    ensure_one(objects, &system::authentication(cluster)).await
+/// Tells extension servers whose certificates are believed now, and no longer those that this server told of before.
+pub async fn tell_authorities(objects: &ObjectStore, before: &Cluster, now: &Cluster) -> Result<(), StatusError> {
+    let told = system::authentication(before).object["data"].clone();
+    ensure_one(objects, &BootstrapObject { joins: Some(told), ..system::authentication(now) }).await
 }
 
 /// Makes or mends one.

@@ -2,6 +2,7 @@
 
 use json::{Value, json};
 
+use super::authorities;
 use crate::auth::rbac::{cover, policy as roles};
 
 /// The annotation that lets the server mend a default role or binding; `"false"` keeps it as the administrator made it.
@@ -24,13 +25,15 @@ pub struct BootstrapObject {
     pub object: Value,
     /// JSON pointers to the parts that are the server's: they are set again when they differ.
     pub owned: &'static [&'static str],
+    /// These parts are joined with what other servers have written. It is what this server told in them before, if anything.
+    pub joins: Option<Value>,
     /// Of objects of priority and fairness, whether they must be as they are here.
     pub mandatory: Option<bool>,
 }
 
 impl BootstrapObject {
     pub fn new(group: &'static str, plural: &'static str, object: Value) -> Self {
-        BootstrapObject { group, plural, object, owned: &[], mandatory: None }
+        BootstrapObject { group, plural, object, owned: &[], joins: None, mandatory: None }
     }
 
     #[must_use]
@@ -51,7 +54,14 @@ impl BootstrapObject {
             (false, _) => {
                 let mut object = present.clone();
                 for pointer in self.owned {
-                    set(&mut object, pointer, self.object.pointer(pointer)?.clone());
+                    let wanted = self.object.pointer(pointer)?;
+                    let value = match &self.joins {
+                        Some(told) => {
+                            authorities::joined(present.pointer(pointer).unwrap_or(&Value::Null), told, wanted)
+                        }
+                        None => wanted.clone(),
+                    };
+                    set(&mut object, pointer, value);
                 }
                 (object != *present).then_some(object)
             }

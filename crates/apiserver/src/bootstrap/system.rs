@@ -12,7 +12,10 @@ use api::{
 use ipnet::IpNet;
 use json::{Map, Value, json};
 
-use super::object::{AUTOMANAGED, BootstrapObject};
+use super::{
+    authorities,
+    object::{AUTOMANAGED, BootstrapObject},
+};
 use crate::auth::authn::front_proxy::Headers;
 
 /// The facts about this cluster that the objects tell.
@@ -191,9 +194,9 @@ pub fn authentication(cluster: &Cluster) -> BootstrapObject {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-        "data": data,
+        "data": authorities::joined(&Value::Null, &Value::Null, &Value::Object(data)),
     });
-    BootstrapObject::new("", "configmaps", object).owning(&["/data"])
+    BootstrapObject { joins: Some(Value::Null), ..BootstrapObject::new("", "configmaps", object).owning(&["/data"]) }
 }
 
 /// The ServiceCIDR of the server's flag.
@@ -221,8 +224,8 @@ impl Cluster {
             service_ranges: vec!["10.96.0.0/16".parse().unwrap()],
             advertise_address: "192.168.0.1".parse().unwrap(),
             secure_port: 6443,
-            client_authority: "pem".into(),
-            front_proxy_authority: Some("pem2".into()),
+            client_authority: pki::Authority::create("clients").unwrap().certificate().to_owned(),
+            front_proxy_authority: Some(pki::Authority::create("proxies").unwrap().certificate().to_owned()),
             front_proxy_names: vec!["front-proxy-client".into()],
             front_proxy_headers: Headers::default(),
             now: "2026-01-01T00:00:00Z".into(),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::{
-    outbound::webhook::{Question, Webhooks},
+    outbound::webhook::{Question, Silence, Webhooks},
     pages::metrics::Metrics,
     storage::conversion::Converter,
 };
@@ -70,7 +70,8 @@ impl Conversions {
             let _place = places.acquire().await.map_err(|error| error.to_string())?;
             let (seconds, late) = (PATIENCE.as_secs(), LATE);
             let question = Question { review, seconds, late, limit, agent: None, credentials: None };
-            self.webhooks.ask(webhook.client(), question).await.map_err(|error| error.message)
+            let answer = self.webhooks.ask(webhook.client(), question).await;
+            answer.map_err(|(Silence::Busy(why) | Silence::NoAnswer(why))| why.message)
         };
         // Waiting for a place counts.
         let began = clock::Instant::now();

@@ -79,13 +79,21 @@ impl Counts {
 
     pub fn begins(&self, seats: u32) {
         self.dispatched.fetch_add(1, Ordering::Relaxed);
+        self.sits(seats);
+    }
+
+    /// A request has its seats, or has them again.
+    pub fn sits(&self, seats: u32) {
         self.executing.fetch_add(1, Ordering::Relaxed);
         self.seats.fetch_add(i64::from(seats), Ordering::Relaxed);
     }
 
-    pub fn ended(&self, seats: u32, took: Duration, is_watch: bool) {
+    pub fn stands_up(&self, seats: u32) {
         self.executing.fetch_sub(1, Ordering::Relaxed);
         self.seats.fetch_sub(i64::from(seats), Ordering::Relaxed);
+    }
+
+    pub fn ended(&self, took: Duration, is_watch: bool) {
         self.took[usize::from(is_watch)].observe(took.as_secs_f64());
     }
 

@@ -246,7 +246,8 @@ impl Level {
             }
             (exempt, arrival)
         };
-        let seat = |queue, since| Seat { level: self.clone(), flow: flow.clone(), queue, seats, since, is_watch };
+        let (level, flow_of) = (self.clone(), flow.clone());
+        let seat = |queue, since| Seat { level, flow: flow_of, queue, seats, began: since, had: Some(since), is_watch };
         let (queue, number, told) = match (arrival, told) {
             (Arrival::Seated(queue), _) => {
                 if !exempt {
@@ -270,6 +271,13 @@ impl Level {
             }
             _ => Err(flow.counts.refused("time-out")),
         }
+    }
+
+    fn take_back(&self, queue: usize, seats: u32) {
+        let now = self.now();
+        let mut inner = self.inner.lock();
+        inner.queues.take_back(now, queue, seats);
+        inner.measure(now);
     }
 
     fn leave(&self, queue: usize, seats: u32, took: f64) {
@@ -315,15 +323,35 @@ pub struct Seat {
     flow: Arc<Flow>,
     queue: usize,
     seats: u32,
-    since: Instant,
+    began: Instant,
+    /// Since when it has them; it may do without for a while.
+    had: Option<Instant>,
     is_watch: bool,
+}
+
+impl Seat {
+    /// Gives the seats to others until they are taken back.
+    pub fn leave(&mut self) {
+        if let Some(since) = self.had.take() {
+            self.flow.counts.stands_up(self.seats);
+            self.level.leave(self.queue, self.seats, since.elapsed().as_secs_f64());
+        }
+    }
+
+    /// Has the seats again, at once: there may be more in use than there are until others are done.
+    pub fn take_back(&mut self) {
+        if self.had.is_none() {
+            self.had = Some(Instant::now());
+            self.flow.counts.sits(self.seats);
+            self.level.take_back(self.queue, self.seats);
+        }
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let took = self.since.elapsed();
-        self.flow.counts.ended(self.seats, took, self.is_watch);
-        self.level.leave(self.queue, self.seats, took.as_secs_f64());
+        self.leave();
+        self.flow.counts.ended(self.began.elapsed(), self.is_watch);
     }
 }
 

@@ -142,11 +142,7 @@ impl<T> Queues<T> {
             return Arrival::Seated(0);
         }
         let index = self.choose(flow);
-        let queue = &mut self.all[index];
-        if queue.waiting.is_empty() && queue.executing == 0 {
-            // It has nothing to catch up with.
-            queue.next = queue.next.max(self.virtual_now);
-        }
+        self.catch_up(index);
         if self.waiting == 0 && self.has_free() && self.fits(seats) {
             let (began, done) = (self.all[index].next, self.all[index].charged());
             let (next, discounted) = ((began, began), (began - done, began - done));
@@ -175,6 +171,21 @@ impl<T> Queues<T> {
             queue.executing = queue.executing.saturating_sub(1);
             // Its queue was charged with a guess.
             queue.next += f64::from(seats) * (took - GUESSED);
+        }
+    }
+
+    /// A request that left has its seats again, in the name of its queue, whether or not there is room.
+    pub fn take_back(&mut self, now: f64, index: usize, seats: u32) {
+        self.advance(now);
+        self.catch_up(index);
+        self.seat(index, seats);
+    }
+
+    /// A queue with nothing to do has nothing to catch up with.
+    fn catch_up(&mut self, index: usize) {
+        let queue = &mut self.all[index];
+        if queue.waiting.is_empty() && queue.executing == 0 {
+            queue.next = queue.next.max(self.virtual_now);
         }
     }
 

@@ -87,6 +87,29 @@ impl Asker {
 }
 
 #[tokio::test(start_paused = true)]
+async fn seats_can_be_left_for_a_while() {
+    let fairness = usual(600);
+    level(&fairness, "dev", 10, queued(50));
+    let (jane, joe) = (Asker::new(&fairness, "jane", "dev"), Asker::new(&fairness, "joe", "dev"));
+    let mut held = jane.all();
+    let seats = held.len();
+    assert!(seats > 1 && joe.all().is_empty());
+    held.iter_mut().for_each(Seat::leave);
+    held.iter_mut().for_each(Seat::leave);
+    let others = joe.all();
+    assert_eq!(others.len(), seats, "others have them meanwhile");
+    held.iter_mut().for_each(Seat::take_back);
+    held.iter_mut().for_each(Seat::take_back);
+    let in_use = || jane.flow.level.look(|level| (level.queues.seats as usize, level.queues.executing as usize));
+    assert_eq!(in_use(), (2 * seats, 2 * seats));
+    drop(others);
+    assert_eq!((in_use().0, joe.all().len()), (seats, 0), "nobody more until those are done who were there before");
+    held.iter_mut().take(1).for_each(Seat::leave);
+    drop(held);
+    assert_eq!((in_use(), joe.all().len()), ((0, 0), seats));
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_are_of_the_flows_that_upstream_finds() {
     let fairness = usual(600);
     let check = |name: &str, groups: &[&str], request: &str, expected: &str| {

@@ -22,6 +22,7 @@ use crate::{
         body::{Body, Response},
         encoding::{self, Encoding, pretty},
         ending, large,
+        places::outside,
         request::{Info, Served},
         respond, timing,
         traced::{self, Traced},
@@ -284,7 +285,7 @@ async fn authorized(
     let body = body.inspect_err(turned_away)?;
     let writes = !matches!(info.verb, "get" | "list" | "watch" | "head");
     let query = parts.uri.query().unwrap_or("").to_owned();
-    let _seat = match state.fairness.as_ref().zip(flow) {
+    let seat = match state.fairness.as_ref().zip(flow) {
         Some((fairness, flow)) => {
             let (_waiting, began) = (state.metrics.load.enter(Phase::Waiting, writes), Instant::now());
             let span = spans::part("priorityandfairness");
@@ -300,6 +301,7 @@ async fn authorized(
     };
     let _executing = (!info.long_running()).then(|| state.metrics.load.enter(Phase::Executing, writes));
     let span = traced::handler(&parts, &info);
+    let standing = state.places.standing(&parts.extensions, seat);
     let Parts { mut headers, uri, extensions, .. } = parts;
     auth::credentials::strip(&mut headers, &router.identities);
     // HTTP/2 names the host in the URI.
@@ -309,7 +311,7 @@ async fn authorized(
     waypoint::apiserver::route(&info.path);
     let (state, warnings) = (state.clone(), Default::default());
     let call = Call { state, info, user, trail, query, headers, extensions, body, warnings };
-    spans::within(span, || router.route(call)).await
+    outside::within(standing, spans::within(span, || router.route(call))).await
 }
 
 /// There was no room for a request. (One may say "too many" itself, about what it asks for.)

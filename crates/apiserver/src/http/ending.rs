@@ -47,6 +47,11 @@ impl Ending {
     /// Refuses what comes from now on, and waits, no longer than this, until what came before is answered.
     pub async fn refuse(&self, most: Duration) {
         self.refuses.store(true, Ordering::Release);
+        self.answered(most).await;
+    }
+
+    /// Waits, no longer than this, until everything that has an end of its own is answered.
+    pub async fn answered(&self, most: Duration) {
         self.open.close();
         let _ = clock::timeout(most, self.open.wait()).await;
     }

@@ -3,6 +3,7 @@
 pub mod credentials;
 pub mod dialer;
 pub mod fetch;
+mod handshake;
 pub mod kubeconfig;
 pub mod service;
 pub mod webhook;

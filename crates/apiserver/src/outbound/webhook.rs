@@ -29,7 +29,10 @@ use super::{
     dialer::{Dialer, why},
     service::Routing,
 };
-use crate::{http::body::Body, storage::object_store::ObjectStore};
+use crate::{
+    http::{body::Body, places::outside},
+    storage::{continuation::named, object_store::ObjectStore},
+};
 
 /// Trusts that are remembered; with one more all begin anew.
 const KEPT: usize = 256;
@@ -65,6 +68,21 @@ pub struct Question<'q> {
     pub credentials: Option<&'q Credentials>,
 }
 
+/// Why a question has no answer.
+#[derive(Debug)]
+pub enum Silence {
+    /// So many wait for this webhook already that it was not asked.
+    Busy(StatusError),
+    /// It could not be asked, or gave no answer that counts: the words, and the status that they stand for.
+    NoAnswer(StatusError),
+}
+
+impl From<StatusError> for Silence {
+    fn from(why: StatusError) -> Self {
+        Silence::NoAnswer(why)
+    }
+}
+
 /// Where a question goes.
 struct Place {
     to: Endpoint,
@@ -81,6 +99,17 @@ impl Place {
     }
 }
 
+/// Reads an answer, bounded in depth and number of values as every other document. The error is Go's.
+fn document(body: &[u8]) -> Result<Value, String> {
+    const WANTED: &str =
+        r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+    let (value, _) = decode::raw(body, Format::Json).map_err(|why| why.to_string())?;
+    if value.is_object() || value.is_null() {
+        return Ok(value);
+    }
+    Err(format!("json: cannot unmarshal {} into Go value of type {WANTED}", named(&value)))
+}
+
 /// Why there is no answer: the words, and the status that they stand for.
 fn unanswered(code: u16, message: String) -> StatusError {
     StatusError::new(code, "", message)
@@ -91,8 +120,8 @@ impl Webhooks {
         Webhooks { objects: Arc::downgrade(objects), routing, dialers: Mutex::default() }
     }
 
-    /// Sends a question and reads the answer. The error says why there is none.
-    pub async fn ask(&self, client: &Client, question: Question<'_>) -> Result<Value, StatusError> {
+    /// Sends a question and reads the answer. The error says why there is none. A request that asks holds nothing up meanwhile.
+    pub async fn ask(&self, client: &Client, question: Question<'_>) -> Result<Value, Silence> {
         let place = self.place(client, question.seconds).await?;
         let shown = question.credentials.and_then(|credentials| credentials.of_server(&place.server));
         let dialer = self.dialer(client, shown.and_then(Shown::certificate)).map_err(|why| unanswered(500, why))?;
@@ -121,7 +150,8 @@ impl Webhooks {
             Ok::<_, StatusError>((parts, whole.map_err(|error| place.failed(&unread(&error, question.limit)))?))
         };
         let late = |_| place.failed(question.late);
-        let answer = clock::timeout(Duration::from_secs(question.seconds), asked).await.map_err(late).flatten();
+        let asked = clock::timeout(Duration::from_secs(question.seconds), asked);
+        let answer = outside::wait_for(&place.server, asked).await.map_err(Silence::Busy)?.map_err(late).flatten();
         if let Some(span) = &mut span {
             span.answered(answer.as_ref().ok().map(|(parts, _)| parts.status.as_u16()));
         }
@@ -129,15 +159,14 @@ impl Webhooks {
         let media_type = parts.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
         let code = parts.status.as_u16();
         if !parts.status.is_success() {
-            return Err(unanswered(code, refused(code, media_type.unwrap_or("text/"), &body)));
+            return Err(unanswered(code, refused(code, media_type.unwrap_or("text/"), &body)).into());
         }
         if body.is_empty() {
             let of = format!("status code: {code} and content type: {}", media_type.unwrap_or("application/json"));
-            return Err(unanswered(500, format!("0-length response with {of}")));
+            return Err(unanswered(500, format!("0-length response with {of}")).into());
         }
-        // Bounded in depth and number of values, as every other document.
-        let read = decode::raw(&body, Format::Json).map(|(review, _)| review);
-        read.map_err(|why| unanswered(500, format!("couldn't get version/kind; json parse error: {why}")))
+        Ok(document(&body)
+            .map_err(|why| unanswered(500, format!("couldn't get version/kind; json parse error: {why}")))?)
     }
 
     async fn place(&self, client: &Client, seconds: u64) -> Result<Place, StatusError> {

@@ -13,10 +13,11 @@ const HOOKS: &[&str] = &[
     "generic-apiserver-start-informers",
     "priority-and-fairness-config-consumer",
     "priority-and-fairness-filter",
+    LIMITS,
+    "storage-object-count-tracker-hook",
     "start-apiextensions-informers",
     "start-apiextensions-controllers",
     "crd-informer-synced",
-    "bootstrap-controller",
     "start-system-namespaces-controller",
     "start-cluster-authentication-info-controller",
     "start-legacy-token-tracking-controller",
@@ -24,7 +25,9 @@ const HOOKS: &[&str] = &[
     "rbac/bootstrap-roles",
     "scheduling/bootstrap-system-priority-classes",
     "priority-and-fairness-config-producer",
+    "bootstrap-controller",
     "start-kubernetes-service-cidr-controller",
+    "aggregator-reload-proxy-client-cert",
     "start-kube-aggregator-informers",
     "apiservice-status-local-available-controller",
     "apiservice-status-remote-available-controller",
@@ -39,6 +42,9 @@ const HOOKS: &[&str] = &[
 /// The one step that is no hook upstream: all APIServices of the server's own are there.
 const COMPLETION: &str = "autoregister-completion";
 
+/// The step of a server whose requests are bounded without priority and fairness.
+const LIMITS: &str = "max-in-flight-filter";
+
 /// The objects that every cluster has are there.
 pub const BOOTSTRAPPED: &[&str] = &[
     "rbac/bootstrap-roles",
@@ -50,14 +56,18 @@ pub const BOOTSTRAPPED: &[&str] = &[
     "priority-and-fairness-config-producer",
     "start-kubernetes-service-cidr-controller",
 ];
-pub const INFORMED: &[&str] = &["generic-apiserver-start-informers"];
+/// The objects of the store are known, and their numbers with them.
+pub const INFORMED: &[&str] = &["generic-apiserver-start-informers", "storage-object-count-tracker-hook"];
 pub const ADMITS: &[&str] = &["start-apiserver-admission-initializer"];
 pub const ALLOCATES: &[&str] = &["start-service-ip-repair-controllers"];
 pub const SHARES: &[&str] = &["priority-and-fairness-config-consumer", "priority-and-fairness-filter"];
+/// Requests are bounded by their sort alone.
+pub const BOUNDS: &[&str] = &[LIMITS];
 pub const CUSTOM: &[&str] =
     &["start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced"];
 /// The aggregator follows the APIServices.
 pub const AGGREGATES: &[&str] = &[
+    "aggregator-reload-proxy-client-cert",
     "start-kube-aggregator-informers",
     "apiservice-status-local-available-controller",
     "apiservice-status-remote-available-controller",
@@ -78,9 +88,12 @@ impl Started {
         self.0.write().extend(steps);
     }
 
-    /// A check for each step; without priority and fairness its own are none.
+    /// A check for each step. Those of priority and fairness, and that of the bounds in its place, are there only where these are.
     pub fn checks(&self, shares: bool) -> Checks {
-        let hooks = HOOKS.iter().filter(|name| shares || !SHARES.contains(name));
+        let hooks = HOOKS.iter().filter(|name| match shares {
+            true => !BOUNDS.contains(name),
+            false => !SHARES.contains(name),
+        });
         hooks.fold(Checks::default(), |checks, name| {
             let started = self.clone();
             let done = move || if started.0.read().contains(name) { Ok(()) } else { Err("not finished".to_owned()) };
@@ -99,8 +112,8 @@ mod tests {
         let started = Started::default();
         let checks = started.checks(true);
         let failing = async || checks.results().await.into_iter().filter(|(_, found)| found.is_err()).count();
-        assert_eq!(failing().await, HOOKS.len());
-        let all = [BOOTSTRAPPED, INFORMED, ADMITS, ALLOCATES, SHARES, CUSTOM, AGGREGATES];
+        assert_eq!(failing().await, HOOKS.len() - BOUNDS.len());
+        let all = [BOOTSTRAPPED, INFORMED, ADMITS, ALLOCATES, SHARES, BOUNDS, CUSTOM, AGGREGATES];
         all.iter().for_each(|steps| started.done(steps));
         assert_eq!(failing().await, 0);
         assert_eq!(all.concat().len(), HOOKS.len(), "no step is named twice");

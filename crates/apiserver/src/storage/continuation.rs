@@ -78,7 +78,7 @@ fn fields(value: &Value) -> Result<(&str, i64, &str), String> {
 }
 
 /// A value in the words of Go's decoder.
-fn named(value: &Value) -> String {
+pub(crate) fn named(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),

@@ -36,6 +36,7 @@ pub async fn context(objects: Vec<(&'static str, Value)>) -> Context {
         optional: Default::default(),
         toleration_seconds: (300, 300),
         charges: Default::default(),
+        deletions: Default::default(),
         policies: Default::default(),
         webhooks: Default::default(),
         features: Default::default(),

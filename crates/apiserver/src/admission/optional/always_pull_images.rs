@@ -11,6 +11,7 @@ use json::json;
 use crate::admission::{
     attributes::Attributes,
     plugin::{CONTAINERS, Plugin, containers, done, forbid, is_written_pod, items, text},
+    reasons,
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -66,11 +67,7 @@ fn validate(attributes: &Attributes<'_>) -> Result<(), StatusError> {
         (policy != ALWAYS).then(|| forbid(attributes, FieldError::not_supported(&path, policy, &[ALWAYS])).message)
     };
     let all: Vec<String> = policies(pod).filter_map(refused).collect();
-    match &all[..] {
-        [] => Ok(()),
-        [one] => Err(StatusError::new(500, "", one)),
-        all => Err(StatusError::new(500, "", format!("[{}]", all.join(", ")))),
-    }
+    reasons::together(&all).map_or(Ok(()), |why| Err(StatusError::new(500, "", why)))
 }
 
 #[cfg(test)]

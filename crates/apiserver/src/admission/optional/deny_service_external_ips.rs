@@ -43,7 +43,17 @@ mod tests {
             let write = Write { operation: Operation::Update, old, ..Write::create("services", service(addresses)) };
             write.through(&context, &PLUGIN)
         };
-        assert!(update(&["192.0.2.2"]).await.is_ok());
-        assert!(update(&["192.0.2.3"]).await.is_err());
+        for (addresses, allowed) in [
+            (&["192.0.2.1", "192.0.2.2"][..], true),
+            (&["192.0.2.2", "192.0.2.1"], true),
+            (&["192.0.2.1", "192.0.2.3"], false),
+            (&["192.0.2.1", "192.0.2.2", "192.0.2.3"], false),
+            (&["192.0.2.3"], false),
+            (&[], true),
+            (&["192.0.2.1"], true),
+            (&["192.0.2.2"], true),
+        ] {
+            assert_eq!(update(addresses).await.is_ok(), allowed, "{addresses:?}");
+        }
     }
 }

@@ -10,8 +10,10 @@ use crate::admission::{
 
 pub const PLUGIN: Plugin = Plugin {
     name: "EventRateLimit",
+    // A dry run writes nothing, and is not counted.
     concerns: |attributes| {
         matches!(attributes.operation, Operation::Create | Operation::Update)
+            && !attributes.dry_run
             && attributes.definition.plural == "events"
             && ["", "events.k8s.io"].contains(&&*attributes.definition.group)
     },
@@ -71,7 +73,22 @@ mod tests {
         write("jane").await.unwrap();
     }
 
-    /// Letters stand for the values that the limit counts by: one behind `!` is refused, and `_` is a second's pause.
+    #[tokio::test(start_paused = true)]
+    async fn all_limits_that_are_reached_are_told() {
+        let mut context = context(Vec::new()).await;
+        let limits = ["Server", "User"].map(|sort| json!({"type": sort, "qps": 1, "burst": 1, "cacheSize": 10}));
+        let config = json!({"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration", "limits": limits});
+        context.optional.event_limits = Limits::parse(&Section::of("", &config).unwrap()).unwrap();
+        let write = || Write::create("events", json!({"metadata": {"name": "e", "namespace": "n"}}));
+        write().through(&context, &PLUGIN).await.unwrap();
+        let refused = write().refused(&context, &PLUGIN).await;
+        let both =
+            "Too many requests: [limit reached on type Server for key , limit reached on type User for key jane]";
+        assert_eq!((refused.code, &*refused.message), (429, both));
+    }
+
+    /// Letters stand for the values that the limit counts by: one behind `!` is refused, one behind `~` is a dry run, and `_` is a
+    /// second's pause. Upstream: TestEventRateLimiting.
     #[tokio::test(start_paused = true)]
     async fn each_limit_counts_by_what_it_is_of() {
         let check = async |sort: &str, (burst, cache): (i64, i64), by: &str, story: &str| {
@@ -86,7 +103,7 @@ mod tests {
                 }
                 // No two events come at one moment, so that one of them is the older one.
                 clock::sleep(Duration::from_millis(1)).await;
-                let value = step.trim_start_matches('!');
+                let value = step.trim_start_matches(['!', '~']);
                 let mut event = json!({"metadata": {"name": "e", "namespace": "n"}});
                 let mut user = "jane";
                 match by.split_once('/') {
@@ -94,13 +111,16 @@ mod tests {
                     None => user = value,
                 }
                 let write = Write { user: User::new(user, ["dev"]), ..Write::create("events", event) };
-                let taken = write.through(&context, &PLUGIN).await;
+                let is_dry = step.starts_with('~');
+                let taken =
+                    if is_dry { write.dry(&context, &PLUGIN).await } else { write.through(&context, &PLUGIN).await };
                 assert_eq!(taken.is_ok(), !step.starts_with('!'), "{sort} by {by}: {step} of {story}");
             }
             // Anything else is written as before, and does not count.
             assert!(Write::create("pods", json!({"metadata": {"name": "p"}})).through(&context, &PLUGIN).await.is_ok());
         };
         check("Server", (3, 0), "user", "A B A !A _ A !A").await;
+        check("Server", (3, 0), "user", "~A A ~A A A !A ~A _ A").await;
         let of = [("Namespace", "metadata/namespace"), ("User", "user"), ("SourceAndObject", "source/component")];
         for (sort, by) in of {
             check(sort, (3, 10), by, "A A A !A _ A").await;

@@ -4,13 +4,16 @@
 use api::{Value, meta, status::StatusError};
 use json::{Map, json};
 
-use crate::admission::{
-    attributes::{Attributes, Operation},
-    plugin::{Context, Plugin, forbid, is, items, text},
+use crate::{
+    admission::{
+        attributes::{Attributes, Operation},
+        plugin::{Context, Plugin, forbid, is, items, text},
+    },
+    http::places::outside,
 };
 
 pub const PLUGIN: Plugin = Plugin {
-    name: "ImagePolicyWebhook",
+    name: NAME,
     concerns: |attributes| {
         matches!(attributes.operation, Operation::Create | Operation::Update)
             && (is(attributes, "", "pods", "") || is(attributes, "", "pods", DEBUGGING))
@@ -19,6 +22,7 @@ pub const PLUGIN: Plugin = Plugin {
     validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
 
+const NAME: &str = "ImagePolicyWebhook";
 const DEBUGGING: &str = "ephemeralcontainers";
 /// The part of a key that marks annotations as meant for the server.
 const MEANT: &str = ".image-policy.k8s.io/";
@@ -46,7 +50,7 @@ fn spec(attributes: &Attributes<'_>, pod: &Value) -> Value {
 async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let Some(pod) = &attributes.object else { return Ok(()) };
     let policy = &context.optional.image_policy;
-    let said = match policy.ask(spec(attributes, pod)).await {
+    let said = match outside::wait_for(NAME, policy.ask(spec(attributes, pod))).await? {
         Ok(said) => said,
         Err(_) if policy.is_open() => {
             attributes.trail.annotate(format!("{AUDIT}/failed-open"), "true");

@@ -30,7 +30,9 @@ fn validate(attributes: &Attributes<'_>) -> Result<(), StatusError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::attributes::Operation;
     use crate::tests::admission::{Write, context};
+    use api::Value;
     use json::json;
 
     #[tokio::test]
@@ -46,5 +48,44 @@ mod tests {
         let expected = "pods \"p\" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but \
                         only key kubernetes.io/hostname is allowed";
         assert_eq!(pod(&[HOSTNAME, "zone"]).through(&context, &PLUGIN).await.unwrap_err(), expected);
+    }
+
+    /// Upstream: TestInterPodAffinityAdmission, TestHandles, TestOtherResources.
+    #[tokio::test]
+    async fn what_is_preferred_and_other_writes_are_left_alone() {
+        let context = context(Vec::new()).await;
+        let required = |keys: &[&str]| keys.iter().map(|key| json!({"topologyKey": key})).collect::<Vec<_>>();
+        let preferred = json!([{"weight": 5, "podAffinityTerm": {"topologyKey": "az"}}]);
+        let both = |keys: &[&str]| {
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required(keys),
+                "preferredDuringSchedulingIgnoredDuringExecution": preferred}})
+        };
+        let of = |affinity: Value| json!({"metadata": {"name": "p"}, "spec": {"affinity": affinity}});
+        for (affinity, allowed) in [
+            (json!({}), true),
+            (json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}), true),
+            (json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required(&["zone"])}}), true),
+            (both(&[HOSTNAME]), true),
+            (both(&[" zone "]), false),
+            (both(&[HOSTNAME, " zone ", HOSTNAME]), false),
+        ] {
+            let outcome = Write::create("pods", of(affinity.clone())).through(&context, &PLUGIN).await;
+            assert_eq!(outcome.is_ok(), allowed, "{affinity}");
+        }
+        let pod = of(both(&["zone"]));
+        for (operation, (plural, subresource), looked_at) in [
+            (Operation::Update, ("pods", ""), true),
+            (Operation::Delete, ("pods", ""), false),
+            (Operation::Connect, ("pods", ""), false),
+            (Operation::Create, ("pods", "eviction"), false),
+            (Operation::Create, ("foos", ""), false),
+        ] {
+            let write = Write { operation, kind: ("", plural, subresource), ..Write::create("", pod.clone()) };
+            assert_eq!(
+                write.through(&context, &PLUGIN).await.is_err(),
+                looked_at,
+                "{operation:?} {plural} {subresource}"
+            );
+        }
     }
 }

@@ -3,10 +3,9 @@
 use api::status::StatusError;
 use json::json;
 
-use super::namespace_exists::is_inside;
 use crate::admission::{
     attributes::{Attributes, Operation},
-    plugin::{Context, Plugin, forbid},
+    plugin::{Context, Plugin, forbid, is_inside},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -46,6 +45,13 @@ mod tests {
         let made = context.objects.live("", "namespaces", "", "made").await.unwrap().unwrap();
         assert_eq!(made["status"]["phase"], "Active");
         assert_eq!(made["metadata"]["labels"]["kubernetes.io/metadata.name"], "made");
+        // Upstream: TestIgnoreAdmission. Only a create makes one, and no dry run.
+        let later = json!({"metadata": {"name": "c", "namespace": "late"}});
+        let (operation, old) = (Operation::Update, Some(later.clone()));
+        let update = Write { operation, old, ..Write::create("configmaps", later.clone()) };
+        assert!(update.through(&context, &PLUGIN).await.is_ok());
+        assert!(Write::create("configmaps", later).dry(&context, &PLUGIN).await.is_ok());
+        assert!(context.objects.live("", "namespaces", "", "late").await.unwrap().is_none());
         let refused = write("No_Name").await.unwrap_err();
         assert!(refused.starts_with("configmaps \"c\" is forbidden: Namespace \"No_Name\" is invalid"), "{refused}");
     }

@@ -5,7 +5,7 @@ use api::status::StatusError;
 
 use crate::admission::{
     attributes::{Attributes, Operation},
-    plugin::{Context, Plugin},
+    plugin::{Context, Plugin, is_inside},
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -14,11 +14,6 @@ pub const PLUGIN: Plugin = Plugin {
     admit: None,
     validate: Some(|context, attributes| Box::pin(validate(context, attributes))),
 };
-
-/// Whether the object of the write is in a namespace.
-pub(super) fn is_inside(attributes: &Attributes<'_>) -> bool {
-    !attributes.namespace.is_empty() && attributes.definition.plural != "namespaces"
-}
 
 async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), StatusError> {
     let found = context.objects.get("", "namespaces", "", attributes.namespace).await?;
@@ -43,5 +38,10 @@ mod tests {
             assert_eq!(write(operation, "b").await.unwrap_err(), "namespaces \"b\" not found");
         }
         assert!(write(Operation::Create, "").await.is_ok());
+        assert!(write(Operation::Connect, "b").await.is_ok());
+        // Only the namespaces of the API itself are none of a namespace.
+        let kind = ("example.com", "namespaces", "");
+        let custom = json!({"metadata": {"name": "x", "namespace": "b"}});
+        assert!(Write { kind, ..Write::create("", custom) }.through(&context, &PLUGIN).await.is_err());
     }
 }

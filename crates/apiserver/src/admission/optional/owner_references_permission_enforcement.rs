@@ -41,10 +41,25 @@ async fn validate(context: &Context, attributes: &Attributes<'_>) -> Result<(), 
             return Err(forbid(attributes, why));
         }
     }
-    for owner in newly_blocking(attributes) {
+    let blocking = newly_blocking(attributes);
+    if blocking.is_empty() || may_block_all(context, attributes).await {
+        return Ok(());
+    }
+    for owner in blocking {
         may_block(context, attributes, owner).await?;
     }
     Ok(())
+}
+
+/// Whether the user may write the finalizers of everything there is: then no kind need be known.
+async fn may_block_all(context: &Context, attributes: &Attributes<'_>) -> bool {
+    let update = auth::Attributes {
+        name: "*",
+        version: "*",
+        subresource: "finalizers",
+        ..auth::Attributes::resource(attributes.user, "update", "*", "*")
+    };
+    context.authorizer.authorize(&update).await.allowed()
 }
 
 /// Why the user may not do something: the reason, and what failed.
@@ -135,6 +150,91 @@ mod tests {
             "blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion x.io/v1 Kind X: no matches for \
              kind \"X\" in version \"x.io/v1\"",
         );
-        check("blocker", None, unknown, &expected).await;
+        check("blocker", None, unknown.clone(), &expected).await;
+        // Somebody who may write the finalizers of everything is not asked which kind it is.
+        role("anybody", "*", "*", "*");
+        check("anybody", None, unknown, "").await;
+    }
+
+    /// Users are named after what they may not do. Upstream: TestGCAdmission, TestBlockOwnerDeletionAdmission.
+    #[tokio::test]
+    async fn deleting_and_blocking_are_rights_of_their_own() {
+        let rbac = Arc::new(Rbac::default());
+        let role = |name: &str, rules: Value| {
+            rbac.changed("clusterroles", "", name, Some(&json!({"rules": rules})));
+            let subject = json!({"kind": "User", "name": name});
+            let binding = json!({"roleRef": {"kind": "ClusterRole", "name": name}, "subjects": [subject]});
+            rbac.changed("clusterrolebindings", "", name, Some(&binding));
+        };
+        let may = |verb: &str, resources: &[&str]| json!({"verbs": [verb], "apiGroups": ["", "apps"], "resources": resources});
+        role("super", json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]));
+        role("no-pod", json!([may("delete", &["services"])]));
+        let pods = may("delete", &["pods"]);
+        role("no-rc", json!([pods, may("update", &["daemonsets/finalizers", "nodes/finalizers"])]));
+        role("no-node", json!([pods, may("update", &["daemonsets/finalizers", "replicationcontrollers/finalizers"])]));
+        let context = context_of(rbac.clone()).await;
+        // `rc1`, `ds1` and `node1` are owners; one with `!` is blocked, and one with `?` says nothing about that.
+        let owner = |word: &str| {
+            let name = word.trim_end_matches(['!', '?']);
+            let (version, kind) = match name {
+                "ds1" => ("apps/v1", "DaemonSet"),
+                "node1" => ("v1", "Node"),
+                _ => ("v1", "ReplicationController"),
+            };
+            let mut owner = json!({"apiVersion": version, "kind": kind, "name": name});
+            if !word.ends_with('?') {
+                owner["blockOwnerDeletion"] = json!(word.ends_with('!'));
+            }
+            owner
+        };
+        let object = |owners: &str| {
+            let owners: Vec<Value> = owners.split_whitespace().map(owner).collect();
+            json!({"metadata": {"name": "p", "namespace": "n", "ownerReferences": owners}})
+        };
+        let delete = "cannot set an ownerRef on a resource you can't delete";
+        let block =
+            "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on";
+        for (user, (plural, subresource), old, new, expected) in [
+            ("super", ("pods", ""), None, "", ""),
+            ("super", ("pods", ""), None, "rc1?", ""),
+            ("super", ("pods", ""), None, "rc1! rc2! node1!", ""),
+            ("super", ("pods", ""), Some("rc1? node1?"), "rc1 node1", ""),
+            ("super", ("pods", ""), Some("rc1 node1"), "rc1! node1!", ""),
+            ("super", ("pods", ""), Some(""), "rc1! node1!", ""),
+            ("no-pod", ("pods", ""), None, "", ""),
+            ("no-pod", ("pods", ""), None, "rc1?", ""),
+            ("no-pod", ("services", ""), None, "rc1?", ""),
+            ("no-pod", ("pods", ""), Some(""), "", ""),
+            ("no-pod", ("pods", ""), Some("rc1?"), "rc1?", ""),
+            ("no-pod", ("pods", ""), Some(""), "rc1?", delete),
+            ("no-pod", ("pods", ""), Some("rc1?"), "rc1? rc2?", delete),
+            ("no-pod", ("pods", "status"), Some(""), "rc1?", ""),
+            ("no-pod", ("services", ""), Some(""), "rc1?", ""),
+            ("no-rc", ("pods", ""), None, "", ""),
+            ("no-rc", ("pods", ""), None, "rc1 rc2?", ""),
+            ("no-rc", ("pods", ""), None, "rc1! rc2", block),
+            ("no-rc", ("pods", ""), None, "ds1!", ""),
+            ("no-rc", ("pods", ""), Some("rc1?"), "rc1", ""),
+            ("no-rc", ("pods", ""), Some("rc1"), "rc1!", block),
+            ("no-rc", ("pods", ""), Some("rc1?"), "rc1!", block),
+            ("no-rc", ("pods", ""), Some("rc1!"), "rc1", ""),
+            ("no-rc", ("pods", ""), Some("ds1"), "ds1!", ""),
+            ("no-rc", ("pods", ""), Some(""), "rc1 rc2?", ""),
+            ("no-rc", ("pods", ""), Some(""), "rc1!", block),
+            ("no-rc", ("pods", ""), Some(""), "ds1!", ""),
+            ("no-node", ("pods", ""), None, "node1", ""),
+            ("no-node", ("pods", ""), None, "node1!", block),
+            ("no-node", ("pods", ""), Some("node1?"), "node1!", block),
+            ("no-node", ("pods", ""), Some("node1!"), "node1", ""),
+            ("no-node", ("pods", ""), Some(""), "node1!", block),
+        ] {
+            let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+            let (user, kind) = (User::new(user, ["dev"]), ("", plural, subresource));
+            let write = Write { operation, kind, user, old: old.map(object), object: Some(object(new)) };
+            let name = write.user.name.clone();
+            let refused = write.through(&context, &PLUGIN).await.err().unwrap_or_default();
+            let fits = refused.is_empty() == expected.is_empty() && refused.contains(expected);
+            assert!(fits, "{name} {plural} {subresource} {old:?} {new}: {refused}");
+        }
     }
 }

@@ -112,6 +112,9 @@ mod tests {
         check(&[(DEFAULT, "infra = false")], None, "", Ok("infra=false")).await;
         check(&[], Some(" infra = false "), "", Ok("infra=false")).await;
         check(&[(DEFAULT, "infra=false")], Some("infra=true"), "", Ok("infra=true")).await;
+        check(&[(DEFAULT, "infra = false")], Some(""), "", Ok("")).await;
+        check(&[(DEFAULT, "infra = false")], Some("infra=true"), "env=test", Ok("infra=true,env=test")).await;
+        check(&[(DEFAULT, "env = test")], Some("infra=true"), "infra=false", Err(conflict)).await;
         check(&[(DEFAULT, "env=dev")], Some("infra=false, env = test"), "env=dev,color=blue", Err(conflict)).await;
         let allowed = |infra: &'static str| [(DEFAULT, "env=dev"), ("n", infra)];
         let merged = "infra=false,env=dev,color=blue";
@@ -130,5 +133,23 @@ mod tests {
         )
         .await;
         check(&[], Some("a in (b,c)"), "", Err("invalid selector: a in (b,c)")).await;
+    }
+
+    /// Upstream: TestHandles.
+    #[tokio::test]
+    async fn only_new_pods_are_looked_at() {
+        let namespace = json!({"metadata": {"name": "n", "annotations": {ANNOTATION: "a=b"}}});
+        let context = context(vec![("namespaces", namespace)]).await;
+        let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeSelector": {"a": "c"}}});
+        for (operation, subresource, refused) in [
+            (Operation::Create, "", true),
+            (Operation::Create, "binding", false),
+            (Operation::Update, "", false),
+            (Operation::Connect, "", false),
+            (Operation::Delete, "", false),
+        ] {
+            let write = Write { operation, kind: ("", "pods", subresource), ..Write::create("", pod.clone()) };
+            assert_eq!(write.through(&context, &PLUGIN).await.is_err(), refused, "{operation:?} {subresource}");
+        }
     }
 }

@@ -20,7 +20,7 @@ pub const PLUGIN: Plugin = Plugin {
 const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
-/// A namespace's own list, in JSON. An empty list is one, too: it stands before the settings'.
+/// A namespace's own list, in JSON. An empty list, or no text at all, is one, too: it stands before the settings'.
 async fn of_namespace(
     context: &Context,
     attributes: &Attributes<'_>,
@@ -28,8 +28,8 @@ async fn of_namespace(
 ) -> Result<Option<Vec<Toleration>>, StatusError> {
     let found = context.objects.get("", "namespaces", "", attributes.namespace).await?;
     let namespace = found.ok_or_else(|| StatusError::not_found("", "namespaces", attributes.namespace))?;
-    let text = api::meta::annotation(&namespace, annotation).filter(|text| !text.is_empty());
-    let parsed = text.map(json::from_text).transpose();
+    let text = api::meta::annotation(&namespace, annotation);
+    let parsed = text.map(|text| if text.is_empty() { Ok(Vec::new()) } else { json::from_text(text) }).transpose();
     parsed.map_err(|why| {
         let name = attributes.namespace;
         plain(format!("annotation {annotation} of namespace {name} is no list of tolerations: {why}"))
@@ -146,6 +146,78 @@ mod tests {
         check(("", "a"), (None, Some("b")), "b", Ok("b")).await;
         check(("", "a"), (None, Some("b")), "a", Err("namespace")).await;
         check(("x", "a"), (None, None), "a", Err("cluster")).await;
+    }
+
+    /// Upstream: TestPodAdmission. The first is the settings', the second the namespace's own (`-` where it has none), the third the
+    /// Pod's: values of one key, for which a Pod can have several tolerations.
+    #[tokio::test]
+    async fn the_namespaces_own_lists_stand_before_the_settings() {
+        let list = |values: &str| {
+            let one =
+                |value: &str| json!({"key": "testKey", "operator": "Equal", "value": value, "effect": "NoSchedule"});
+            Value::Array(values.split_whitespace().map(one).collect())
+        };
+        let memory = json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"});
+        let resources = |qos: &str| match qos {
+            "Guaranteed" => json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}),
+            "Burstable" => json!({"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}),
+            _ => json!({}),
+        };
+        let check = async |defaults: (&str, &str),
+                           allowed: (&str, &str),
+                           own: &str,
+                           qos: &str,
+                           expected: Option<&str>| {
+            let config = json!({"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1", "kind": "Configuration",
+                "default": list(defaults.0), "whitelist": list(allowed.0)});
+            let mut annotations = json!({});
+            for (name, values) in [(DEFAULTS, defaults.1), (ALLOWED, allowed.1)] {
+                match values {
+                    "-" => {}
+                    "no text" => annotations[name] = json!(""),
+                    values => annotations[name] = json!(list(values).to_string()),
+                }
+            }
+            let namespace = json!({"metadata": {"name": "n", "annotations": annotations}});
+            let mut context = context(vec![("namespaces", namespace)]).await;
+            context.optional.tolerations = Restriction::parse(&Section::of("", &config).unwrap()).unwrap();
+            let container = json!({"name": "c", "resources": resources(qos)});
+            let spec = json!({"containers": [container], "tolerations": list(own)});
+            let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "spec": spec});
+            let outcome = Write::create("pods", pod.clone()).through(&context, &PLUGIN).await;
+            let expected = expected.map(|values| {
+                let mut all = list(values);
+                if qos != "BestEffort" {
+                    all.as_array_mut().unwrap().push(memory.clone());
+                }
+                all
+            });
+            let what = format!("{defaults:?} {allowed:?} {own} {qos}");
+            assert_eq!(outcome.as_ref().ok().map(|pod| &pod["spec"]["tolerations"]), expected.as_ref(), "{what}");
+            // An update brings no defaults; all that it has must be allowed.
+            let (operation, old) = (Operation::Update, Some(pod.clone()));
+            let update =
+                |object: &Value| Write { operation, old: old.clone(), ..Write::create("pods", object.clone()) };
+            if let Ok(made) = outcome {
+                assert_eq!(update(&made).through(&context, &PLUGIN).await.unwrap(), made, "{what}");
+            }
+        };
+        let effortless = "BestEffort";
+        check(("a", "-"), ("", "-"), "", effortless, Some("a")).await;
+        check(("a", ""), ("", "-"), "a", effortless, Some("a")).await;
+        check(("", "a"), ("", "-"), "a", effortless, Some("a")).await;
+        check(("", "a"), ("", "-"), "", effortless, Some("a")).await;
+        check(("", "a"), ("", "-"), "b", effortless, Some("b a")).await;
+        check(("a", ""), ("", "-"), "b", effortless, Some("b")).await;
+        check(("a", ""), ("", "-"), "", effortless, Some("")).await;
+        check(("a", "no text"), ("", "-"), "", effortless, Some("")).await;
+        check(("", "a"), ("", "a"), "", effortless, Some("a")).await;
+        check(("", "a"), ("", "b"), "", effortless, None).await;
+        check(("", "-"), ("b", ""), "a", effortless, Some("a")).await;
+        check(("", "-"), ("b", "no text"), "a", effortless, Some("a")).await;
+        check(("", "-"), ("b", "-"), "a", effortless, None).await;
+        check(("", "a"), ("", ""), "", "Burstable", Some("a")).await;
+        check(("", "a"), ("", ""), "", "Guaranteed", Some("a")).await;
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::{
     k8s_openapi::api::core::v1::{LifecycleHandler, Probe, SELinuxOptions},
-    rules::sysctl::SAFE,
+    rules::{app_armor, sysctl::SAFE},
     validation::field,
 };
 
@@ -18,7 +18,6 @@ fn violation(reason: &'static str, detail: String) -> Option<Violation> {
 }
 
 pub fn app_armor(workload: &Workload) -> Option<Violation> {
-    const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
     let bad = |kind: &String| !matches!(kind.as_str(), "RuntimeDefault" | "Localhost");
     let mut values = BTreeSet::new();
     let of_pod = workload.security().and_then(|c| c.app_armor_profile.as_ref()).map(|p| &p.type_).filter(|t| bad(t));
@@ -29,7 +28,8 @@ pub fn app_armor(workload: &Workload) -> Option<Violation> {
         kind.is_some()
     });
     let allowed = |value: &str| value.is_empty() || value == "runtime/default" || value.starts_with("localhost/");
-    let annotations = workload.annotations.iter().filter(|(key, value)| key.starts_with(ANNOTATION) && !allowed(value));
+    let annotations =
+        workload.annotations.iter().filter(|(key, value)| key.starts_with(app_armor::ANNOTATION) && !allowed(value));
     let annotations: Vec<String> = annotations.map(|(key, value)| format!("{key}={}", field::quote(value))).collect();
     let mut who: Vec<String> =
         Some(setters(of_pod.is_some(), &names)).filter(|who| !who.is_empty()).into_iter().collect();

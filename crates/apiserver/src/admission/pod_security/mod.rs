@@ -32,6 +32,7 @@ use self::{
 use super::{
     attributes::{Attributes, Operation},
     plugin::{Context, Plugin, forbid, items, text},
+    reasons,
 };
 
 pub const PLUGIN: Plugin = Plugin {
@@ -221,11 +222,8 @@ fn annotate(attributes: &Attributes<'_>, key: &str, value: impl std::fmt::Displa
 
 /// The labels of the namespace cannot be understood.
 fn tell_errors(context: &Context, attributes: &Attributes<'_>, errors: &[api::validation::field::FieldError]) {
-    let all = match errors {
-        [] => return,
-        [one] => one.to_string(),
-        many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
-    };
+    let each: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let Some(all) = reasons::together(&each) else { return };
     context.pod_security_counts.failed(attributes, false);
     annotate(attributes, "error", format!("Failed to parse policy: {all}"));
 }

@@ -8,7 +8,10 @@ use super::annotations::is_key;
 use super::metrics::End;
 use super::review::{self, Answer};
 use super::source::{Hook, Way};
-use crate::{http::timing, outbound::webhook::Question};
+use crate::{
+    http::timing,
+    outbound::webhook::{Question, Silence},
+};
 
 /// An answer has at most this many bytes: a patch may hold a whole object, in base64.
 const ANSWER: usize = 8 << 20;
@@ -19,6 +22,8 @@ const AGENT: &str = "kube-apiserver-admission";
 pub(super) enum Failure {
     /// It gave no answer that counts. Its failure policy says what follows.
     Unanswered { why: String, code: u16 },
+    /// It was not asked: too many wait for it. That is not its failure.
+    Busy(StatusError),
     /// It refused.
     Denied(StatusError),
     /// The write cannot be what it asks for.
@@ -74,7 +79,10 @@ pub(super) async fn ask(
         credentials: Some(way.credentials(mutating)),
     };
     let answer = way.webhooks.ask(&hook.client, question).await;
-    let answer = answer.map_err(|e| Failure::unanswered(e.code, format!("failed to call webhook: {}", e.message)))?;
+    let answer = answer.map_err(|silence| match silence {
+        Silence::Busy(why) => Failure::Busy(why),
+        Silence::NoAnswer(why) => Failure::unanswered(why.code, format!("failed to call webhook: {}", why.message)),
+    })?;
     spans::event("Request completed");
     review::read(version, &uid, mutating, &answer)
         .map_err(|why| Failure::unanswered(503, format!("received invalid webhook response: {why}")))
@@ -103,6 +111,7 @@ pub(super) fn end<T>(hook: &Hook, done: &Result<T, Failure>) -> End {
         Ok(_) => (200, "", false),
         Err(Failure::Unanswered { code, .. }) => (*code, "calling_webhook_error", !hook.ignores_failures),
         Err(Failure::Denied(error)) => (error.code, "no_error", true),
+        Err(Failure::Busy(error)) => (error.code, "apiserver_internal_error", true),
         Err(Failure::Impossible(_)) => (0, "apiserver_internal_error", true),
     };
     End { code, error, rejected }
@@ -119,6 +128,6 @@ pub(super) fn settle(hook: &Hook, failure: Failure) -> Result<(), StatusError> {
             }
             Err(StatusError::internal(message))
         }
-        Failure::Denied(error) | Failure::Impossible(error) => Err(error),
+        Failure::Busy(error) | Failure::Denied(error) | Failure::Impossible(error) => Err(error),
     }
 }

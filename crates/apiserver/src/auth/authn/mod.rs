@@ -13,6 +13,7 @@ pub mod structured;
 pub mod token;
 pub mod token_file;
 pub mod token_webhook;
+mod turns;
 
 use std::sync::Arc;
 

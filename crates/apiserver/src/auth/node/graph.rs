@@ -225,13 +225,6 @@ fn of_node(all: &mut HashMap<String, String>, name: &str, object: Option<&Value>
     old.as_deref() != node
 }
 
-/// The kinds of object that a Pod names: what a Pod that a node makes itself must not do.
-pub fn named_by(pod: &Value) -> BTreeSet<Target> {
-    let mut refs = BTreeSet::new();
-    collect(pod, "", "", &mut refs);
-    refs.into_iter().map(|(target, _, _)| target).collect()
-}
-
 fn items<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     object.get(field).and_then(Value::as_array).into_iter().flatten()
 }

@@ -81,7 +81,10 @@ const WRONGS: &[(Mood, &str)] = &[
     (Mood::Text(200, "[[[[[["), "failed to call webhook: couldn't get version/kind; json parse error: "),
     (Mood::Endless, "failed to call webhook: Post \"URL\": the answer has more than 8388608 bytes"),
     (Mood::Redirecting, "failed to call webhook: the server responded with the status code 307"),
-    (Mood::Lying(|_| json!([])), "received invalid webhook response: webhook response was absent"),
+    (
+        Mood::Lying(|_| json!([])),
+        r#"json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\"""#,
+    ),
     (Mood::Lying(|_| json!({"response": null})), "received invalid webhook response: webhook response was absent"),
     (
         Mood::Lying(|_| json!({"response": {"uid": "other", "allowed": true}})),

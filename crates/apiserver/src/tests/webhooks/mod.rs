@@ -6,6 +6,7 @@ mod asked;
 mod cases;
 mod shown;
 mod traced;
+mod waiting;
 
 use std::sync::Arc;
 

@@ -6,6 +6,8 @@ use api::validation::{field::quote, section::Section};
 use clock::Instant;
 use parking_lot::Mutex;
 
+use crate::admission::reasons;
+
 /// The number of keys of a limit that are followed when it does not say.
 const KEYS: usize = 4096;
 
@@ -49,16 +51,16 @@ impl Limits {
     }
 
     /// Counts an event with each limit, also where another one refuses it. The key that a limit counts by is found with `key`.
-    /// The error says which one is reached.
+    /// The error says which ones are reached.
     pub fn take(&self, key: impl Fn(Sort) -> String) -> Result<(), String> {
-        let mut taken = Ok(());
+        let mut reached = Vec::new();
         for (limit, buckets) in &self.0 {
             let key = key(limit.sort);
             if !buckets.lock().take(limit, &key, Instant::now()) {
-                taken = Err(format!("Too many requests: limit reached on type {} for key {key}", limit.name));
+                reached.push(format!("limit reached on type {} for key {key}", limit.name));
             }
         }
-        taken
+        reasons::together(&reached).map_or(Ok(()), |why| Err(format!("Too many requests: {why}")))
     }
 
     pub fn parse(section: &Section<'_>) -> Result<Self, String> {

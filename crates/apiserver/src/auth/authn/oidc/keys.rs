@@ -1,10 +1,15 @@
-//! An issuer's keys: found by its discovery document, fetched when a token comes that none of them signed, and not more often
+//! An issuer's keys: found by its discovery document, fetched at once when a token comes that none of them signed, and not more often
 //! than that is bearable. An issuer that hangs or lies harms its own tokens alone.
+//!
+//! Upstream counterpart: the remote key set of github.com/coreos/go-oidc, which has no such bound.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use api::codec::decode::{self, Format};
-use clock::{Duration, Instant};
+use clock::Duration;
 use json::Value;
 use meter::{Metric, Metrics, Sort};
 use parking_lot::RwLock;
@@ -13,14 +18,17 @@ use tokio::sync::Mutex;
 
 use super::token::Token;
 use crate::{
-    auth::{authn::token::Rejected, metrics::hash},
+    auth::{
+        authn::{token::Rejected, turns::Turns},
+        metrics::hash,
+    },
     outbound::fetch::Fetcher,
 };
 
 /// A document has at most this many bytes, and this many keys count.
 const DOCUMENT: usize = 1 << 20;
 const KEYS: usize = 100;
-/// The pause behind a fetch, good or bad, before the next.
+/// Fetches because of tokens that no key fits go on at this pace, once the first few have followed each other at once.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Where issuers tell of themselves.
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
@@ -57,13 +65,14 @@ pub struct Issuer {
     keys: RwLock<Arc<Vec<Key>>>,
     /// One fetch at a time; the others wait for what it brings.
     last: Mutex<Last>,
+    /// The number of fetches that are over.
+    fetches: AtomicU64,
     /// `None` for an issuer whose fetches are not told of.
     told: parking_lot::Mutex<Option<Told>>,
 }
 
-#[derive(Default)]
 struct Last {
-    at: Option<Instant>,
+    turns: Turns,
     /// Why the last fetch brought nothing.
     failure: Option<Rejected>,
     /// Where the keys are, once that is known.
@@ -73,8 +82,9 @@ struct Last {
 impl Issuer {
     pub fn new(url: &str, discovery: Option<&str>, fetcher: Arc<Fetcher>, told: Option<Told>) -> Self {
         let discovery = discovery.map_or_else(|| format!("{}{WELL_KNOWN}", url.trim_end_matches('/')), str::to_owned);
-        let (keys, last, told) = (RwLock::default(), Mutex::default(), parking_lot::Mutex::new(told));
-        Issuer { url: url.to_owned(), discovery, fetcher, keys, last, told }
+        let last = Mutex::new(Last { turns: Turns::new(PAUSE), failure: None, keys_url: None });
+        let (keys, fetches, told) = (RwLock::default(), AtomicU64::default(), parking_lot::Mutex::new(told));
+        Issuer { url: url.to_owned(), discovery, fetcher, keys, last, fetches, told }
     }
 
     /// Finds out where the keys are, if that is not known yet.
@@ -93,19 +103,14 @@ impl Issuer {
 
     /// Whether the issuer signed a token.
     pub async fn vouch(&self, token: &Token<'_>) -> Result<(), Rejected> {
-        let known = self.keys.read().clone();
-        if is_signed_by(token, &known) {
+        let before = self.fetches.load(Ordering::Acquire);
+        if is_signed_by(token, &self.keys.read().clone()) {
             return Ok(());
         }
         let mut last = self.last.lock().await;
-        // Somebody else may have fetched them meanwhile.
-        let now = self.keys.read().clone();
-        if !Arc::ptr_eq(&known, &now) && is_signed_by(token, &now) {
-            return Ok(());
-        }
-        if last.at.is_none_or(|at| at.elapsed() >= PAUSE) {
+        // A fetch that ended meanwhile was for this token too.
+        if self.fetches.load(Ordering::Acquire) == before && last.turns.take() {
             let fetched = self.fetch(&mut last).await;
-            last.at = Some(Instant::now());
             self.tell(&fetched);
             last.failure = match fetched {
                 Ok((keys, _)) => {
@@ -114,6 +119,7 @@ impl Issuer {
                 }
                 Err(why) => Some(why),
             };
+            self.fetches.fetch_add(1, Ordering::Release);
         }
         if is_signed_by(token, &self.keys.read().clone()) {
             return Ok(());

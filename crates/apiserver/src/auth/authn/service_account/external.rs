@@ -1,5 +1,5 @@
 //! A program beside this server that has the keys of tokens: it signs, and says which public keys there are. Forged tokens have it
-//! asked for keys once a second at the most.
+//! asked for keys once a second at the most, behind the first few that may be about a new key.
 //!
 //! Upstream counterpart: pkg/serviceaccount/externaljwt, and the service of k8s.io/externaljwt.
 
@@ -13,6 +13,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 
 use super::{
+    super::turns::Turns,
     claims::Claims,
     key::{Key, fitting},
     metrics,
@@ -21,7 +22,7 @@ use meter::Metrics;
 
 /// Keys are asked for again after this time where that failed.
 pub(super) const AGAIN: Duration = Duration::from_secs(10);
-/// The shortest time between two questions for keys because of tokens.
+/// Questions for keys because of tokens go on at this pace, once the first few have followed each other at once.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 const ID_BYTES: usize = 1024;
 /// More keys than that are none of a signer that means well.
@@ -74,11 +75,17 @@ struct Held {
     refresh: Instant,
 }
 
+struct Asked {
+    /// When the last question was answered.
+    at: Instant,
+    turns: Turns,
+}
+
 pub struct External {
     service: Arc<dyn Service>,
     held: RwLock<Held>,
-    /// When keys were asked for last; who holds it asks.
-    asked: Mutex<Instant>,
+    /// Whoever holds it asks for keys.
+    asked: Mutex<Asked>,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -86,7 +93,8 @@ impl External {
     /// Without keys nothing begins. The longest life of a token comes with it.
     pub async fn start(service: Arc<dyn Service>, metrics: Arc<Metrics>) -> Result<(Arc<Self>, i64), String> {
         let held = RwLock::new(Held { keys: Arc::default(), refresh: Instant::now() });
-        let external = External { service, held, asked: Mutex::new(Instant::now()), metrics };
+        let asked = Asked { at: Instant::now(), turns: Turns::new(PAUSE) };
+        let external = External { service, held, asked: Mutex::new(asked), metrics };
         external.fetch().await.map_err(|why| format!("while initially filling key cache: {why}"))?;
         let longest = external.timed("Metadata", external.service.longest()).await;
         let longest = longest.map_err(|failure| format!("while fetching metadata: {}", failure.words))?;
@@ -100,7 +108,7 @@ impl External {
             clock::sleep(refresh.saturating_duration_since(Instant::now())).await;
             let mut asked = self.asked.lock().await;
             let done = self.fetch().await;
-            *asked = Instant::now();
+            asked.at = Instant::now();
             drop(asked);
             if let Err(why) = done {
                 tracing::error!(why, "the keys of service accounts stay what they were");
@@ -122,12 +130,12 @@ impl External {
             return found;
         }
         let mut asked = self.asked.lock().await;
-        // Somebody else asked meanwhile, or a moment ago.
-        if *asked < began && asked.elapsed() >= PAUSE {
+        // A question that was answered meanwhile was for this token too.
+        if asked.at <= began && asked.turns.take() {
             if let Err(why) = self.fetch().await {
                 tracing::warn!(why, "the keys of service accounts could not be asked for");
             }
-            *asked = Instant::now();
+            asked.at = Instant::now();
         }
         drop(asked);
         fitting(&self.held().0, id)

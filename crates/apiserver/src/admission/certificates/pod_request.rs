@@ -9,9 +9,9 @@ use api::validation::field::{FieldError, Path, show};
 use api::{Value, meta};
 use clock::Timestamp;
 
-use super::{
+use super::{request::GROUP, signer::may_for_signer};
+use crate::admission::{
     attributes::{Attributes, Operation},
-    certificate_requests::may_for_signer,
     plugin::{Context, Plugin, Verdict, require, text},
 };
 
@@ -26,8 +26,6 @@ pub const PLUGIN: Plugin = Plugin {
     admit: None,
     validate: Some(|context, attributes| Box::pin(validate(context, attributes, clock::now()))),
 };
-
-const GROUP: &str = "certificates.k8s.io";
 
 /// How far the first moment of a new certificate may be from now.
 const NEAR: Duration = Duration::from_secs(300);
@@ -56,11 +54,7 @@ async fn validate(context: &Context, attributes: &Attributes<'_>, now: Timestamp
 
 /// Whether a node may make a request: it names the node itself, and a Pod on it with its account, as they are now. A refusal
 /// that could come from having seen an older state is an error that may be gone at the next attempt.
-pub(super) async fn by_node(
-    context: &Context,
-    node: &str,
-    attributes: &Attributes<'_>,
-) -> Result<Verdict, StatusError> {
+pub async fn by_node(context: &Context, node: &str, attributes: &Attributes<'_>) -> Result<Verdict, StatusError> {
     let Some(request) = attributes.object.as_ref().filter(|_| attributes.operation == Operation::Create) else {
         return Ok(Err(format!("unexpected operation {}", attributes.operation.name())));
     };

@@ -6,32 +6,35 @@
 //! would do so at once, and what it costs to tell them would be taken from the others. Whatever holds memory while it waits, and
 //! whoever waits for too long, is told to come back (429).
 //!
+//! A request that waits for somebody outside needs none meanwhile (`outside`).
+//!
 //! Upstream counterpart: priority and fairness, whose queues (`fairness`) are behind these places.
 
-use std::{
-    hash::{Hash, Hasher},
-    net::IpAddr,
-    sync::{Arc, atomic::Ordering},
-    task::Poll,
-};
+mod asker;
+pub mod outside;
+
+use std::{sync::Arc, task::Poll};
 
 use api::status::StatusError;
 use bytes::Bytes;
-use clock::{Duration, Instant, Seldom};
+use clock::{Duration, Instant};
 use http::{Extensions, Method, request::Parts};
 use http_body::Body as _;
 use listener::{Answering, Peer, Place, Places};
 
 use crate::{
-    auth::{User, user},
+    fairness::Seat,
     http::{
         access::{Authenticator, Known, Stranger},
         body::Body,
+        large,
         request::Info,
         timing,
     },
     pages::metrics::{Metrics, load::Phase},
 };
+use asker::{Asker, full};
+use outside::{Rooms, Standing};
 
 /// A request's body has arrived by then.
 const BODY: Duration = Duration::from_secs(30);
@@ -66,11 +69,6 @@ const USERS: Numbers =
 const STRANGERS: Numbers =
     Numbers { reads: 100, writes: 40, long: 64, replays: 16, bodies: 40, body_bytes: 8 << 20, parts: 4 };
 
-/// Writes of administrators to what is asked about writes, in all and of one user.
-const CURES: (usize, usize) = (16, 8);
-/// The API group of webhooks and policies.
-const ASKED_ABOUT_WRITES: &str = "admissionregistration.k8s.io";
-
 /// The places of one sort of users.
 struct Level {
     reads: Arc<Places>,
@@ -99,9 +97,8 @@ impl Level {
 pub struct Levels {
     /// Counts those that were turned away.
     metrics: Arc<Metrics>,
+    rooms: Arc<Rooms>,
     unknown: Arc<Places>,
-    /// Where a webhook hangs, the writes that wait for it may have all places of an administrator, and he has to be able to end that.
-    cures: Arc<Places>,
     masters: Level,
     nodes: Level,
     users: Level,
@@ -111,9 +108,9 @@ pub struct Levels {
 impl Levels {
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Levels {
+            rooms: Arc::new(Rooms::new(metrics.clone())),
             metrics,
             unknown: Places::new(UNKNOWN.0, UNKNOWN.1),
-            cures: Places::new(CURES.0, CURES.1),
             masters: Level::new(&MASTERS),
             nodes: Level::new(&NODES),
             users: Level::new(&USERS),
@@ -131,25 +128,6 @@ impl Levels {
         } else {
             &self.users
         }
-    }
-}
-
-/// The sender of a request over the network, whomever the request acts for: an extension of the request.
-#[derive(Clone)]
-struct Asker {
-    user: Arc<User>,
-    address: IpAddr,
-}
-
-impl Asker {
-    fn is_stranger(&self) -> bool {
-        self.user.name == user::ANONYMOUS
-    }
-}
-
-impl Hash for Asker {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        if self.is_stranger() { self.address.hash(state) } else { self.user.name.hash(state) }
     }
 }
 
@@ -207,6 +185,7 @@ impl Levels {
         if is_health(info) {
             return Ok(body);
         }
+        large::is_of(asker);
         let level = self.of(asker);
         if info.long_running() {
             if info.verb != "watch" {
@@ -218,18 +197,14 @@ impl Levels {
         let sends = !matches!(parts.method, Method::GET | Method::HEAD) && !body.is_end_stream();
         let body = if sends { Body::from(self.read(asker, body, limit).await?) } else { body };
         let reads = matches!(info.verb, "get" | "list" | "head");
-        let place = if reads {
-            self.wait(asker).await
-        } else {
-            self.take(self.writes(asker, info.group()), asker, "writing requests")
-        };
+        let place = if reads { self.wait(asker).await } else { self.take(&level.writes, asker, "writing requests") };
         answering.hold(place?);
         Ok(body)
     }
 
-    /// The places of writes to an API group.
-    fn writes(&self, asker: &Asker, group: &str) -> &Arc<Places> {
-        if asker.user.is_master() && group == ASKED_ABOUT_WRITES { &self.cures } else { &self.of(asker).writes }
+    /// A request that was admitted and has its seats.
+    pub(crate) fn standing(&self, of: &Extensions, seat: Option<Seat>) -> Standing {
+        Standing::new(&self.rooms, of, seat)
     }
 
     /// The place of a watch until it has what it begins with; none for callers inside this process.
@@ -271,12 +246,7 @@ impl Levels {
     }
 
     fn full(&self, user: &str, what: &'static str) -> StatusError {
-        static SELDOM: Seldom = Seldom::new();
-        self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
-        if let Some(more) = SELDOM.turn() {
-            tracing::warn!(user, of = what, more, "too many at once, a request was turned away");
-        }
-        StatusError::too_many_requests("Too many requests, please try again later.", 1)
+        full(&self.metrics, user, what)
     }
 }
 
@@ -288,6 +258,7 @@ fn is_health(info: &Info) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::User;
 
     fn asker(name: &str, groups: &[&str], address: &str) -> Asker {
         let user = Arc::new(User::new(name, groups.iter().copied()));
@@ -315,20 +286,6 @@ mod tests {
         let held: Vec<_> = users.iter().cycle().map_while(|jane| level.writes.take(jane).ok()).collect();
         assert_eq!(held.len(), 100);
         assert!(level.writes.take(&asker("joe", &[], "10.0.0.1")).is_ok());
-    }
-
-    #[test]
-    fn an_administrator_can_end_what_all_his_writes_wait_for() {
-        let levels = Levels::new(Arc::default());
-        let (root, jane) = (asker("root", &["system:masters"], "10.0.0.1"), asker("jane", &[], "10.0.0.1"));
-        let fill = |asker: &Asker, group: &str| {
-            std::iter::from_fn(|| levels.writes(asker, group).take(asker).ok()).collect::<Vec<_>>()
-        };
-        let waiting = fill(&root, "");
-        assert_eq!(waiting.len(), 100);
-        assert_eq!(fill(&root, ASKED_ABOUT_WRITES).len(), 8);
-        let others = fill(&jane, ASKED_ABOUT_WRITES);
-        assert_eq!((others.len(), fill(&jane, "").len()), (100, 0), "nobody else has places for that alone");
     }
 
     #[test]

@@ -4,9 +4,9 @@
 
 use api::status::StatusError;
 
-use super::{
+use super::{request::GROUP, signer::may_for_signer};
+use crate::admission::{
     attributes::{Attributes, Operation},
-    certificate_requests::may_for_signer,
     plugin::{Context, Plugin, forbid, text},
 };
 
@@ -14,7 +14,7 @@ pub const PLUGIN: Plugin = Plugin {
     name: "ClusterTrustBundleAttest",
     concerns: |attributes| {
         attributes.definition.plural == "clustertrustbundles"
-            && attributes.definition.group == "certificates.k8s.io"
+            && attributes.definition.group == GROUP
             && attributes.subresource.is_empty()
             && matches!(attributes.operation, Operation::Create | Operation::Update)
     },
