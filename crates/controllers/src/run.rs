@@ -36,13 +36,19 @@ use crate::{
         default::ServiceAccounts,
         legacy_tokens::LegacyTokens,
         root_ca::RootCa,
-        tokens::{ServiceAccountTokens, TokenSigner},
+        tokens::{Removed, ServiceAccountTokens, TokenSigner},
     },
     service_cidr::ServiceRanges,
     storage::{
-        attach_detach::AttachDetach, attributes_class_protection::AttributesClassProtection, binder,
-        claim_protection::ClaimProtection, ephemeral::EphemeralVolumes, expansion::Expansion, local,
-        selinux_warning::SelinuxWarnings, volume_protection::VolumeProtection,
+        attach_detach::{AttachDetach, Patience},
+        attributes_class_protection::AttributesClassProtection,
+        binder,
+        claim_protection::ClaimProtection,
+        ephemeral::EphemeralVolumes,
+        expansion::Expansion,
+        local,
+        selinux_warning::SelinuxWarnings,
+        volume_protection::VolumeProtection,
     },
     storage_migration::StorageMigrations,
     workloads::{
@@ -65,8 +71,8 @@ use crate::{
 pub struct Options {
     /// As `--controllers`: `*` is all that are on by default, `name` turns one on, `-name` off. The first match counts.
     pub enabled: Vec<String>,
-    /// The ranges that nodes get their Pod addresses from.
-    pub cluster_cidrs: Vec<ipnet::IpNet>,
+    /// The ranges that nodes get their Pod addresses from, with the length of the prefix of a node's part.
+    pub pod_ranges: Vec<(ipnet::IpNet, u8)>,
     /// The cluster's CA certificate in PEM, for `kube-root-ca.crt`.
     pub root_ca: String,
     /// Signs certificate requests; without it they are left to others.
@@ -81,6 +87,8 @@ pub struct Options {
     pub features: Features,
     /// The fate of released volumes, and whether volumes are made.
     pub volumes: binder::Settings,
+    /// How long nodes that are lost keep their volumes.
+    pub unmount_patience: Patience,
     /// Which versions and kinds the server serves.
     pub served: RuntimeConfig,
     /// As in [`Setup`].
@@ -91,7 +99,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             enabled: vec!["*".to_owned()],
-            cluster_cidrs: vec!["10.244.0.0/16".parse().expect("a constant")],
+            pod_ranges: vec![("10.244.0.0/16".parse().expect("a constant"), 24)],
             root_ca: String::new(),
             authority: None,
             token_signer: None,
@@ -100,6 +108,7 @@ impl Default for Options {
             autoscaling: Default::default(),
             features: Features::default(),
             volumes: binder::Settings::default(),
+            unmount_patience: Patience::default(),
             served: RuntimeConfig::default(),
             backs_off: true,
         }
@@ -167,7 +176,8 @@ fn start<C: Controller>(controller: C, setup: Setup) -> Task {
 fn start_tokens(setup: Setup, options: &Options) -> Task {
     let Some(signer) = options.token_signer.clone() else { return Box::pin(std::future::pending()) };
     let client = setup.caches.client().clone();
-    start(ServiceAccountTokens { signer, root_ca: options.root_ca.clone() }, Setup { client, ..setup })
+    let removed = Removed::default();
+    start(ServiceAccountTokens { signer, root_ca: options.root_ca.clone(), removed }, Setup { client, ..setup })
 }
 
 fn start_signer(setup: Setup, options: &Options) -> Task {
@@ -242,7 +252,7 @@ const ALL: &[Entry] = &[
         .behind(Feature::PodCertificateRequest, ("certificates.k8s.io", "v1beta1", "podcertificaterequests")),
     entry::<BootstrapSigner>("bootstrap-signer", |s, _| start(BootstrapSigner, s)),
     entry::<TokenCleaner>("token-cleaner", |s, _| start(TokenCleaner, s)),
-    entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.cluster_cidrs), s)),
+    entry::<NodeIpam>("node-controller", |s, o| start(NodeIpam::new(&o.pod_ranges), s)),
     entry::<NodeLifecycle>("node-controller", |s, o| start(NodeLifecycle::new(o.nodes), s)),
     entry::<TaintEviction>("node-controller", |s, _| start(TaintEviction::default(), s)),
     entry::<Ttl>("ttl-controller", |s, _| start(Ttl::default(), s)),
@@ -271,7 +281,7 @@ const ALL: &[Entry] = &[
         start: |s, o| Box::pin(binder::run(s, o.volumes.clone())),
         gate: None,
     },
-    entry::<AttachDetach>("attachdetach-controller", |s, _| start(AttachDetach::default(), s)),
+    entry::<AttachDetach>("attachdetach-controller", |s, o| start(AttachDetach::new(o.unmount_patience), s)),
     entry::<EphemeralVolumes>("ephemeral-volume-controller", |s, _| start(EphemeralVolumes, s)),
     entry::<Expansion>("expand-controller", |s, _| start(Expansion, s)),
     entry::<AttributesClassProtection>("volumeattributesclass-protection-controller", |s, _| {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use client::{
     Api, Caches, Client, Kind,
@@ -11,11 +11,13 @@ use client::{
 use json::{Value, json};
 use k8s_openapi::api::{
     apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet},
-    core::v1::{ConfigMap, Endpoints, Event, Namespace, Node, Pod, Service, ServiceAccount},
+    core::v1::{ConfigMap, Endpoints, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount},
     discovery::v1::EndpointSlice,
 };
 
 use common::{lagging, object, server};
+use controllers::service_account::tokens::TokenSigner;
+use http::Method;
 
 /// An API server in which all controllers run.
 struct Cluster {
@@ -30,7 +32,8 @@ impl Cluster {
     }
 
     async fn with_caches(client: Client, caches: Caches) -> Self {
-        let options = controllers::Options { root_ca: "PEM".into(), ..Default::default() };
+        let signer = TokenSigner(Arc::new(|subject| Ok(format!("token of {}", subject.account))));
+        let options = controllers::Options { root_ca: "PEM".into(), token_signer: Some(signer), ..Default::default() };
         let tasks = controllers::run(&caches, |_| client.clone(), &options);
         let cluster = Cluster { client, _controllers: tasks };
         let namespace: Namespace = object(json!({"metadata": {"name": "d"}}));
@@ -202,6 +205,47 @@ async fn a_revision_brings_its_template_back() {
     assert_eq!(template.spec.unwrap().containers[0].args.as_deref(), Some(["old".to_owned()].as_slice()));
 }
 
+/// The managers of an object with a field of its annotations, in the order of their names.
+fn managers_of(set: &DaemonSet, annotation: &str) -> Vec<String> {
+    let field = format!("f:{annotation}");
+    let entries = set.metadata.managed_fields.iter().flatten();
+    let owns = |fields: &Value| fields["f:metadata"]["f:annotations"].get(field.as_str()).is_some();
+    let mut managers: Vec<String> = entries
+        .filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| owns(&json::to_value(&fields.0).unwrap())))
+        .filter_map(|entry| entry.manager.clone())
+        .collect();
+    managers.sort();
+    managers
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_count_of_templates_belongs_to_whoever_wrote_the_whole_set() {
+    const COUNT: &str = "deprecated.daemonset.template.generation";
+    let client = server(1).await;
+    let namespace: Namespace = object(json!({"metadata": {"name": "d"}}));
+    Api::all(client.clone()).create(&namespace).await.unwrap();
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": template});
+    let metadata = json!({"name": "s", "namespace": "d"});
+    let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec});
+    let resource = Resource::of::<DaemonSet>();
+    let write = async |method: Method, name: &str, manager: &str, body: &Value| -> DaemonSet {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let path = rest::with_query(resource.path("d", name, ""), &[("fieldManager", manager)]);
+        let body = body.to_string().into_bytes();
+        let answer = rest::open(&client, method, &path, "application/json", kind, body).await.unwrap();
+        let text = answer.into_body().collect_bytes().await.unwrap();
+        json::from_text(std::str::from_utf8(&text).unwrap()).unwrap()
+    };
+    let made = write(Method::POST, "", "create", &set).await;
+    assert_eq!(managers_of(&made, COUNT), ["create"]);
+    let relabelled = write(Method::PATCH, "s", "patch", &json!({"metadata": {"labels": {"x": "y"}}})).await;
+    assert_eq!(managers_of(&relabelled, COUNT), ["create"], "a patch says nothing of it");
+    let replaced = write(Method::PUT, "s", "update", &set).await;
+    assert_eq!(managers_of(&replaced, COUNT), ["update"]);
+    assert_eq!(replaced.metadata.annotations.unwrap()[COUNT], "1");
+}
+
 fn propagated(how: &'static str) -> DeleteOptions {
     DeleteOptions { propagation: Some(how), ..DeleteOptions::default() }
 }
@@ -268,6 +312,36 @@ async fn a_namespace_gets_what_every_namespace_has() {
                 && cluster.api::<ConfigMap>().find("kube-root-ca.crt").await.unwrap().is_some()
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_goes_with_its_account_and_leaves_its_list() {
+    let cluster = Cluster::start().await;
+    let secret = |name: &str, account: &str| {
+        json!({"metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
+            "type": "kubernetes.io/service-account-token"})
+    };
+    let listed = json!([{"name": "first"}, {"name": "other"}]);
+    cluster.create::<ServiceAccount>(json!({"metadata": {"name": "robot"}, "secrets": listed})).await;
+    // The account comes just before its Secret, which nobody may take for one without an account.
+    cluster.create::<Secret>(secret("first", "robot")).await;
+    cluster
+        .until("the Secret has its token", || async {
+            let data = cluster.api::<Secret>().get("first").await.unwrap().data.unwrap_or_default();
+            data.get("token").is_some_and(|token| token.0 == b"token of robot")
+        })
+        .await;
+    cluster.api::<Secret>().delete("first", DeleteOptions::default()).await.unwrap();
+    cluster
+        .until("the account lists it no more", || async {
+            let listed = cluster.api::<ServiceAccount>().get("robot").await.unwrap().secrets.unwrap_or_default();
+            listed.iter().map(|secret| secret.name.as_deref()).eq([Some("other")])
+        })
+        .await;
+    cluster.create::<Secret>(secret("orphan", "nobody")).await;
+    cluster.create::<Secret>(secret("second", "robot")).await;
+    cluster.api::<ServiceAccount>().delete("robot", DeleteOptions::default()).await.unwrap();
+    cluster.until("both have gone", || async { cluster.list::<Secret>().await.is_empty() }).await;
 }
 
 #[tokio::test(start_paused = true)]

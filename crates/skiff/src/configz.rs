@@ -20,7 +20,7 @@ pub fn of(options: &ControlPlane, scheduler: &scheduler::Settings) -> Value {
 
 /// Upstream's type has no other names for its fields than those of Go.
 fn controllers(options: &ControlPlane) -> Value {
-    let (scaling, nodes) = (options.autoscaling(), options.lost_nodes.limits());
+    let (scaling, nodes, masks) = (options.autoscaling(), options.lost_nodes.limits(), &options.node_ranges);
     let ranges = |all: &[ipnet::IpNet]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     json!({
         "Generic": {
@@ -50,7 +50,12 @@ fn controllers(options: &ControlPlane) -> Value {
             "LargeClusterSizeThreshold": nodes.evictions.large_zone,
             "UnhealthyZoneThreshold": nodes.evictions.unhealthy_part,
         },
-        "NodeIPAMController": {"ServiceCIDR": ranges(options.service_cluster_ip_range.all())},
+        "NodeIPAMController": {
+            "ServiceCIDR": ranges(options.service_cluster_ip_range.all()),
+            "NodeCIDRMaskSize": masks.node_cidr_mask_size,
+            "NodeCIDRMaskSizeIPv4": masks.node_cidr_mask_size_ipv4,
+            "NodeCIDRMaskSizeIPv6": masks.node_cidr_mask_size_ipv6,
+        },
     })
 }
 

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
     if called_as.as_deref().is_some_and(|name| network::PLUGINS.contains(&name)) {
         return network::cni::main();
     }
+    server::BUILD.is_of_program();
     if called_as.as_deref() == Some(KUBE_PROXY) {
         args.insert(1, KUBE_PROXY.to_owned());
     }

@@ -82,7 +82,7 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     let folder = crate::subject::scratch("node")?;
     let cluster = Cluster { skiff, folder: folder.clone() };
     let begun = Instant::now();
-    output(up(skiff, &folder).arg(format!("--max-pods={}", burst::MANY + 20)))?;
+    output(up(skiff, &folder).arg(format!("--max-pods={}", burst::MANY + 20)).arg("--node-cidr-mask-size=22"))?;
     let authority = std::fs::read_to_string(folder.join("pki/ca.crt"))?;
     let kubeconfig = folder.join("admin.kubeconfig");
     let token = output(Command::new("kubectl").arg("--kubeconfig").arg(&kubeconfig).args([

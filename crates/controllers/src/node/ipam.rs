@@ -58,11 +58,11 @@ impl Range {
 }
 
 impl NodeIpam {
-    /// Nodes get a /24 of an IPv4 range and a /64 of an IPv6 range, or the whole range when it is smaller.
-    pub fn new(clusters: &[IpNet]) -> Self {
-        let ranges = clusters.iter().map(|cluster| Range {
+    /// For ranges with the length of the prefix of a node's block; a node gets the whole range when that is smaller.
+    pub fn new(clusters: &[(IpNet, u8)]) -> Self {
+        let ranges = clusters.iter().map(|(cluster, of_node)| Range {
             cluster: *cluster,
-            node_prefix: if cluster.max_prefix_len() == 32 { 24 } else { 64 }.max(cluster.prefix_len()),
+            node_prefix: *of_node.max(&cluster.prefix_len()),
             given: Mutex::default(),
         });
         NodeIpam { ranges: ranges.collect() }
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn blocks_are_the_lowest_free_ones() {
-        let range = |text: &str| NodeIpam::new(&[text.parse().unwrap()]).ranges.remove(0);
-        let v4 = range("10.244.0.0/16");
+        let range = |text: &str, of_node| NodeIpam::new(&[(text.parse().unwrap(), of_node)]).ranges.remove(0);
+        let v4 = range("10.244.0.0/16", 24);
         let check = |range: &Range, taken: &[&str], expected: Option<&str>| {
             let taken = taken.iter().filter_map(|t| range.indexes(&t.parse().unwrap())).collect();
             let free = first_free(taken, range.blocks()).map(|i| range.block(i).to_string());
@@ -163,13 +163,14 @@ mod tests {
         check(&v4, &["10.244.1.0/24", "10.244.0.0/24", "192.168.0.0/24"], Some("10.244.2.0/24"));
         check(&v4, &["10.244.0.0/22"], Some("10.244.4.0/24"));
         check(&v4, &["10.244.0.0/16"], None);
-        check(&range("10.1.2.0/25"), &[], Some("10.1.2.0/25"));
-        check(&range("fd00::/48"), &["fd00::/64"], Some("fd00:0:0:1::/64"));
+        check(&range("10.244.0.0/16", 22), &["10.244.1.0/24"], Some("10.244.4.0/22"));
+        check(&range("10.1.2.0/25", 24), &[], Some("10.1.2.0/25"));
+        check(&range("fd00::/48", 64), &["fd00::/64"], Some("fd00:0:0:1::/64"));
     }
 
     #[test]
     fn a_node_keeps_what_it_has() {
-        let ipam = NodeIpam::new(&["10.244.0.0/16".parse().unwrap()]);
+        let ipam = NodeIpam::new(&[("10.244.0.0/16".parse().unwrap(), 24)]);
         let node: Node = json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
         let plan = |observed| ipam.plan(&node, &observed, Timestamp::UNIX_EPOCH);
         let given = plan(Some(vec!["10.244.3.0/24".parse().unwrap()]));

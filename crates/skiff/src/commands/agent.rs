@@ -32,6 +32,8 @@ use crate::{
     node::{
         address, alone,
         certificate::{Purpose, Renewal},
+        certificate_figures::Figures,
+        domains,
         join::{self, Member},
         oom,
     },
@@ -59,6 +61,7 @@ struct Cluster {
     features: Features,
     /// The certificate that the node shows to others, where it has one of its own.
     own: Option<Own>,
+    figures: Arc<Figures>,
     /// The task that keeps the node's certificates fresh, where the control plane is elsewhere.
     renewal: Option<Renewal>,
 }
@@ -194,6 +197,8 @@ async fn start_member(
         true => join::services(&server, &client, &holder).await.map(|(client, way)| (client, Some((way, server))))?,
         false => (client.clone(), None),
     };
+    let of_client = own.as_ref().map(|_| holder.files(Purpose::Client)[0].clone());
+    let figures = Figures::new(&holder.node, serving.clone(), of_client);
     let cluster = Cluster {
         node_client: client.clone().named("kubelet"),
         proxy_client: of_services.clone().named("kube-proxy"),
@@ -206,7 +211,8 @@ async fn start_member(
         parts: Parts { proxy: runs("proxy"), network: runs("network"), dns: runs("dns") },
         features: options.gates.features()?,
         own: shown,
-        renewal: Some(Renewal { holder, client, serving, own, services }),
+        figures: figures.clone(),
+        renewal: Some(Renewal { holder, client, serving, own, services, figures }),
     };
     start(&options.node, layout, cluster, alone, &Progress::default()).await
 }
@@ -232,13 +238,19 @@ pub async fn start_beside(
     };
     let own = options.embedded_registry.then(own).transpose()?;
     let hosts: Vec<String> = [name.clone()].into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
+    let serving = {
+        let name = name.clone();
+        control_plane.fresh.shown(&control_plane.pki, move |pki| pki.node_server(&name, &hosts))?
+    };
     let cluster = Cluster {
         proxy_client: control_plane.client("kube-proxy", "system:kube-proxy", &[]),
         network_caches: Caches::new(control_plane.client("kube-network", &node_services(&name), &[NODE_SERVICES])),
         dns_client: control_plane.client("coredns", cluster_dns::USER, &[]),
         node_client,
         authority: control_plane.pki.authority.certificate().to_owned(),
-        serving: control_plane.fresh.shown(&control_plane.pki, move |pki| pki.node_server(&name, &hosts))?,
+        // The node's way to the API server in this process needs no certificate.
+        figures: Figures::new(&name, serving.clone(), None),
+        serving,
         settings,
         addresses,
         parts: Parts { proxy: flags.runs("proxy"), network: flags.runs("network"), dns: flags.runs("dns") },
@@ -274,13 +286,17 @@ async fn start(
         engine(options, layout, (cluster.parts.network, mirror, settings.cgroup_driver), (&mut tasks, progress))
             .await?;
     let mut config = kubelet_config(options, layout, &cluster, &name, engine)?;
+    let mut learner = None;
     // Another network enforces policies itself.
     if cluster.parts.network {
         let (gate, arrivals) = policy::gate();
         config.gate = Some(gate_of(gate));
+        let (names, heard) = policy::names();
+        learner = cluster.parts.dns.then(|| Arc::new(domains::Learning(names)) as Arc<dyn dns::plugins::Learner>);
+        let heard = learner.as_ref().map(|_| heard);
         let config = policy::Config { node_name: name.clone(), pod_links: network::POD_LINKS };
         let client = cluster.network_caches.client().clone().named("kube-network-policies");
-        tasks.spawn(policy::run(client, config, arrivals));
+        tasks.spawn(policy::run(client, config, arrivals, heard));
     }
     let (caches, failed) = (Caches::new(cluster.node_client.clone()), fail.clone());
     tasks.spawn(async move {
@@ -347,6 +363,7 @@ async fn start(
             clients: cluster.settings.cluster_cidrs.clone(),
             resolv_conf: options.resolv_conf.clone(),
             own_addresses: vec![own],
+            learner,
         };
         let caches = Caches::new(cluster.dns_client);
         // The node whose DNS does not follow a Corefile tells what is wrong in it.
@@ -561,6 +578,10 @@ fn kubelet_config(
             port: options.kubelet_port,
             tls: Arc::new(tls),
             client_authority: cluster.authority.clone(),
+            metrics: {
+                let figures = cluster.figures.clone();
+                Arc::new(move || figures.page())
+            },
         }),
     })
 }

@@ -54,7 +54,7 @@ use crate::{
 };
 
 /// The source of this program, as the build script found it.
-const BUILD: Build = Build { commit: env!("SKIFF_COMMIT"), tree: env!("SKIFF_TREE"), date: env!("SKIFF_DATE") };
+pub const BUILD: Build = Build { commit: env!("SKIFF_COMMIT"), tree: env!("SKIFF_TREE"), date: env!("SKIFF_DATE") };
 
 /// The runtime of every command, with as many open files as the system allows.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -151,6 +151,12 @@ impl Alive {
         if self.0.load(Ordering::Relaxed) { Ok(()) } else { Err("it does not run in this process".to_owned()) }
     }
 
+    /// Does the work, and has begun from then on: a server that ends is not ill.
+    async fn begins<T>(self, work: impl Future<Output = T>) -> T {
+        self.0.store(true, Ordering::Relaxed);
+        work.await
+    }
+
     /// Does the work; however that ends, the part is alive no longer.
     async fn during<T>(self, work: impl Future<Output = T>) -> T {
         struct Ends(Alive);
@@ -175,6 +181,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     };
     options.gates.warn()?;
     options.admission.check()?;
+    if options.profiling && profile::heap::record().is_err() {
+        tracing::warn!("who asks for memory cannot be recorded on this machine");
+    }
     let scheduling_settings = options.scheduler()?;
     let below = progress.step("store opened", open_store(options, layout)).await?;
     let pki = Arc::new(Pki::open(&layout.pki())?);
@@ -201,7 +210,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let (scheduling, controlling) = (Alive::default(), Alive::default());
     let components = [("scheduler", &scheduling), ("controller-manager", &controlling)];
     let components = components.map(|(name, part)| (name, part.clone()));
-    let ending = Arc::<AtomicBool>::default();
+    let (beside, ending) = (Beside::default(), Arc::<AtomicBool>::default());
     let cluster = cluster(options, &clients, &proxies, address);
     let audit = audit::settings(&options.audit, layout)?;
     let instance = controllers::api_server::identity::name(&address::host_name()?);
@@ -210,7 +219,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     let traces = traces.transpose().map_err(anyhow::Error::msg)?;
     let (tracer, sending) = traces.unzip();
     let around = (&cluster, (&clients, &proxies), tracer);
-    let server = assembled(options, &pki, &fresh, (&at_rest, ending.clone()), around, audit, components);
+    let server = assembled(options, &pki, &fresh, (&at_rest, &beside, ending.clone()), around, audit, components);
     let server = progress.step("API server assembled", server).await?;
     server.on_rewrite(at_rest.clone().answering());
     server.show_configurations(configz::of(options, &scheduling_settings));
@@ -234,7 +243,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         move || at_rest.figures(&instance)
     });
     tasks.spawn(at_rest.clone().tend());
-    tasks.spawn(at_rest.follow());
+    tasks.spawn(beside.encryption.begins(at_rest.follow()));
     let caches = Caches::new(client_as(&server, "kube-controller-manager", "system:kube-controller-manager", &[]));
     let host = address::host_name()?;
     if options.runs("controllers") {
@@ -269,7 +278,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         served: options.served.config()?,
     };
     let client = client_as(&server, "kube-apiserver", "system:apiserver", &["system:masters"]);
-    tasks.spawn(async move { this.tell(&client).await });
+    tasks.spawn(beside.identity.begins(async move { this.tell(&client).await }));
     // Nobody may forbid the objects that skiff itself keeps in the cluster.
     let own = || client_as(&server, "skiff", "system:skiff", &["system:masters"]);
     let reached_at = if options.bind_address.is_loopback() { options.bind_address } else { address };
@@ -278,6 +287,9 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     tasks.spawn(welcome::run(own(), url, authority, welcome::Settings::of(options)));
     if options.runs("local-storage") {
         tasks.spawn(local_storage::run(own()));
+    }
+    if options.runs("network") {
+        tasks.spawn(policy::status::run(own(), options.runs("dns")));
     }
     if options.runs("dns") {
         tasks.spawn(cluster_dns::run(own(), caches, options.cluster_dns()));
@@ -308,7 +320,7 @@ fn token_signer(options: &ControlPlane, pki: &Pki) -> Option<TokenSigner> {
 async fn controllers(server: apiserver::Server, caches: Caches, options: ControlPlane, pki: Arc<Pki>) {
     let settings = controllers::Options {
         enabled: options.enabled_controllers(),
-        cluster_cidrs: options.cluster_cidr.all().to_vec(),
+        pod_ranges: options.node_ranges.of(&options.cluster_cidr).unwrap_or_default(),
         root_ca: pki.authority.certificate().to_owned(),
         authority: Some(pki.authority.clone()),
         token_signer: options.service_accounts.signs_here().then(|| token_signer(&options, &pki)).flatten(),
@@ -317,6 +329,7 @@ async fn controllers(server: apiserver::Server, caches: Caches, options: Control
         served: options.served.config().unwrap_or_default(),
         nodes: options.lost_nodes.limits(),
         volumes: options.volumes.settings().unwrap_or_default(),
+        unmount_patience: options.volumes.unmount_patience(),
         ..controllers::Options::default()
     };
     let mut running = controllers::run(&caches, |account| controller_client(&server, account), &settings);
@@ -348,16 +361,39 @@ fn cannot_listen(bind: SocketAddr) -> String {
     format!("the API server cannot listen on {bind}; {advice}")
 }
 
+/// The parts that are at work beside those of the API server itself, each with the names that upstream has for its hooks.
+#[derive(Clone, Default)]
+struct Beside {
+    identity: Alive,
+    encryption: Alive,
+}
+
+const IDENTITY: &[&str] =
+    &["start-kube-apiserver-identity-lease-controller", "start-kube-apiserver-identity-lease-garbage-collector"];
+const ENCRYPTION: &[&str] = &["start-encryption-provider-config-automatic-reload"];
+
 /// The checks that count for the server's health beside its own parts.
-fn checks(at_rest: &AtRest, ending: Arc<AtomicBool>) -> Checks {
-    let checks = Checks::default().with("shutdown", Counts::Ready, move || {
-        if ending.load(Ordering::Relaxed) { Err("process is shutting down".to_owned()) } else { Ok(()) }
-    });
-    if !at_rest.asks_plugins() {
-        return checks;
+fn checks(
+    options: &ControlPlane,
+    at_rest: &AtRest,
+    beside: &Beside,
+    ending: Arc<AtomicBool>,
+) -> anyhow::Result<Checks> {
+    let mut checks = Checks::default();
+    if at_rest.asks_plugins() {
+        let at_rest = at_rest.clone();
+        checks = checks.with_slow("kms-providers", Counts::Everywhere, move || at_rest.clone().plugins_are_well());
     }
-    let at_rest = at_rest.clone();
-    checks.with_slow("kms-providers", Counts::Everywhere, move || at_rest.clone().plugins_are_well())
+    let encryption = options.encryption.encryption_provider_config_automatic_reload;
+    let identity = options.gates.features()?.enabled(Feature::APIServerIdentity);
+    let hooks = ENCRYPTION.iter().filter(|_| encryption).map(|name| (name, &beside.encryption));
+    for (name, part) in hooks.chain(IDENTITY.iter().filter(|_| identity).map(|name| (name, &beside.identity))) {
+        let part = part.clone();
+        checks = checks.with(&format!("poststarthook/{name}"), Counts::Everywhere, move || part.check());
+    }
+    Ok(checks.with("shutdown", Counts::Ready, move || {
+        if ending.load(Ordering::Relaxed) { Err("process is shutting down".to_owned()) } else { Ok(()) }
+    }))
 }
 
 fn cluster(options: &ControlPlane, clients: &Clients, proxies: &FrontProxies, address: IpAddr) -> Cluster {
@@ -377,7 +413,7 @@ async fn assembled(
     options: &ControlPlane,
     pki: &Pki,
     fresh: &Fresh,
-    (at_rest, ending): (&AtRest, Arc<AtomicBool>),
+    (at_rest, beside, ending): (&AtRest, &Beside, Arc<AtomicBool>),
     (cluster, (clients, proxies), tracer): (&Cluster, (&Clients, &FrontProxies), Option<Arc<spans::Tracer>>),
     audit: Option<apiserver::audit::Settings>,
     components: [(&str, Alive); 2],
@@ -423,7 +459,7 @@ async fn assembled(
         components: components
             .into_iter()
             .fold(Checks::default(), |all, (name, part)| all.with(name, Counts::Everywhere, move || part.check())),
-        checks: checks(at_rest, ending),
+        checks: checks(options, at_rest, beside, ending)?,
         web: options.web.settings()?,
         limits: options.limits(),
         audit,

@@ -34,7 +34,8 @@ impl Followed {
                 Err(why) => why,
                 Ok(texts) => match (self.apply)(texts).await {
                     Ok(()) => {
-                        tracing::info!(files = ?self.files.files(), "these files were read anew");
+                        let files = self.files.files().iter().map(|file| file.display().to_string());
+                        tracing::info!(files = files.collect::<Vec<_>>().join(","), "these files were read anew");
                         said.clear();
                         continue;
                     }

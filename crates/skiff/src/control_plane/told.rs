@@ -23,8 +23,8 @@ impl Told {
         let mut cluster = self.cluster.lock().await;
         let mut next = cluster.clone();
         change(&mut next)?;
-        *cluster = next;
-        let told = bootstrap::tell_authorities(self.server.objects(), &cluster).await;
+        let before = std::mem::replace(&mut *cluster, next);
+        let told = bootstrap::tell_authorities(self.server.objects(), &before, &cluster).await;
         told.map_err(|error| anyhow::anyhow!("extension servers cannot be told: {}", error.message))
     }
 }

@@ -34,8 +34,10 @@ impl AdmissionFlags {
     }
 
     pub fn choice(&self) -> anyhow::Result<Choice> {
-        let choice =
-            Choice { enable: self.enable_admission_plugins.clone(), disable: self.disable_admission_plugins.clone() };
+        // An empty text is an empty list.
+        let named = |list: &[String]| list.iter().filter(|name| !name.is_empty() || list.len() > 1).cloned().collect();
+        let (enable, disable) = (named(&self.enable_admission_plugins), named(&self.disable_admission_plugins));
+        let choice = Choice { enable, disable };
         choice.check().map_err(|why| anyhow::anyhow!(why))?;
         Ok(choice)
     }
@@ -51,5 +53,29 @@ impl AdmissionFlags {
     /// How long Pods stay on a node that is not ready, and on one that cannot be reached.
     pub fn toleration_seconds(&self) -> (i64, i64) {
         (self.default_not_ready_toleration_seconds, self.default_unreachable_toleration_seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        flags: AdmissionFlags,
+    }
+
+    #[test]
+    fn an_empty_text_is_an_empty_list_of_plugins() {
+        let choice = |list: &str| {
+            let given = Given::parse_from(["skiff", &format!("--enable-admission-plugins={list}")]);
+            given.flags.choice().map(|choice| choice.enable).map_err(|why| why.to_string())
+        };
+        assert_eq!(choice(""), Ok(Vec::new()));
+        assert_eq!(choice("AlwaysPullImages"), Ok(vec!["AlwaysPullImages".to_owned()]));
+        assert!(choice("AlwaysPullImages,").is_err_and(|why| why.contains("\"\" is unknown")));
     }
 }

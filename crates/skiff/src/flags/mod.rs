@@ -16,6 +16,7 @@ pub mod kubelet_config;
 pub mod kubelet_flags;
 pub mod logging;
 pub mod lost_nodes;
+pub mod node_ranges;
 pub mod options;
 pub mod ranges;
 pub mod service_accounts;

@@ -27,6 +27,7 @@ use crate::flags::{
     kubelet_config::KubeletConfig,
     logging::LoggingFlags,
     lost_nodes::LostNodes,
+    node_ranges::NodeRanges,
     ranges::{self, Ranges},
     service_accounts::ServiceAccountFlags,
     serving::ServingFlags,
@@ -237,9 +238,11 @@ pub struct ControlPlane {
     /// Ports that NodePort Services get
     #[arg(long, default_value = "30000-32767", value_parser = value::port_range)]
     pub service_node_port_range: RangeInclusive<u16>,
-    /// Addresses of Pods; one range, or one of each family. Each node gets a /24 of one of IPv4, a /64 of one of IPv6
+    /// Addresses of Pods; one range, or one of each family. Each node gets a part, of the size that `--node-cidr-mask-size` says
     #[arg(long, default_value = "10.244.0.0/16", value_parser = ranges::of_pods)]
     pub cluster_cidr: Ranges,
+    #[command(flatten)]
+    pub node_ranges: NodeRanges,
     /// How Pods of different nodes reach each other: `direct` routes between nodes on one link, a `vxlan` tunnel, or `auto`, which
     /// takes the tunnel to nodes that are further away. Networks that drop addresses they did not give out (most clouds) need `vxlan`.
     /// With `wireguard` all that Pods of different nodes send each other is encrypted
@@ -377,6 +380,7 @@ impl ControlPlane {
     }
 
     fn check_ranges(&self) -> anyhow::Result<()> {
+        self.node_ranges.of(&self.cluster_cidr).map_err(anyhow::Error::msg)?;
         for services in self.service_cluster_ip_range.all() {
             let pods = self.cluster_cidr.all().iter().find(|pods| services.contains(*pods) || pods.contains(services));
             if let Some(pods) = pods {

@@ -66,11 +66,11 @@ pub fn of_services(text: &str) -> Result<Ranges, String> {
     })
 }
 
-/// Addresses of Pods: at least one node's, and not more nodes than upstream's controller counts.
+/// Addresses of Pods. How many nodes they are for is the business of `node_ranges`.
 pub fn of_pods(text: &str) -> Result<Ranges, String> {
     Ranges::parse(text, "10.244.0.0/16", |range| match range {
-        IpNet::V4(_) => between(range, 8, 24, "each node gets a /24 of it"),
-        IpNet::V6(_) => between(range, 48, 64, "each node gets a /64 of it"),
+        IpNet::V4(_) => between(range, 8, 30, "/30 is the smallest"),
+        IpNet::V6(_) => between(range, 16, 126, "/126 is the smallest"),
     })
 }
 
@@ -98,9 +98,9 @@ mod tests {
         check(of_services, "10.96.0.0/16,fd00::/108,fd01::/108", Err("one of IPv4 and one of IPv6"));
         check(of_services, "", Err("such as 10.96.0.0/12"));
         check(of_pods, "10.244.0.0/24,fd00::/64", Ok("10.244.0.0/24,fd00::/64"));
-        check(of_pods, "10.244.0.0/25", Err("each node gets a /24"));
+        check(of_pods, "10.244.0.0/31", Err("/30 is the smallest"));
         check(of_pods, "0.0.0.0/0", Err("/8 is the largest"));
-        check(of_pods, "fd00::/65", Err("each node gets a /64"));
-        check(of_pods, "fd00::/47", Err("/48 is the largest"));
+        check(of_pods, "fd00::/127", Err("/126 is the smallest"));
+        check(of_pods, "fd00::/15", Err("/16 is the largest"));
     }
 }

@@ -1,4 +1,4 @@
-//! The fate of released volumes, and which volumes are made: upstream's flags.
+//! The fate of released volumes and of those of lost nodes, and which volumes are made: upstream's flags.
 
 use std::{
     ffi::OsStr,
@@ -9,9 +9,12 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
-use controllers::storage::binder::{
-    Settings,
-    recycle::{Recycler, checked},
+use controllers::storage::{
+    attach_detach::Patience,
+    binder::{
+        Settings,
+        recycle::{Recycler, checked},
+    },
 };
 use files::beneath::Dir;
 
@@ -38,9 +41,18 @@ pub struct Volumes {
     /// How many it may take for each gibibyte
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pv_recycler_timeout_increment_hostpath: i64,
+    /// Never detach a volume that a lost node may still have mounted, unless its node has the taint
+    /// node.kubernetes.io/out-of-service; otherwise that is done after six minutes
+    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value = "false", default_missing_value = "true")]
+    disable_force_detach_on_timeout: bool,
 }
 
 impl Volumes {
+    /// How long nodes that are lost keep their volumes.
+    pub fn unmount_patience(&self) -> Patience {
+        if self.disable_force_detach_on_timeout { Patience::ForEver } else { Patience::SixMinutes }
+    }
+
     /// Reads the files that are named.
     pub fn settings(&self) -> anyhow::Result<Settings> {
         let usual = Settings::default();
@@ -113,6 +125,14 @@ mod tests {
         assert_eq!((times(&usual), usual.provision_host_paths), (times(&Settings::default()), false));
         let other = settings(&["--enable-hostpath-provisioner", "--pv-recycler-minimum-timeout-nfs=7"]).unwrap();
         assert_eq!((other.nfs.minimum_seconds, other.provision_host_paths), (7, true));
+    }
+
+    #[test]
+    fn lost_nodes_keep_their_volumes_as_long_as_the_flag_says() {
+        let patience = |flags: &[&str]| Flags::parse_from([&["test"][..], flags].concat()).volumes.unmount_patience();
+        assert_eq!(patience(&[]), Patience::SixMinutes);
+        assert_eq!(patience(&["--disable-force-detach-on-timeout=false"]), Patience::SixMinutes);
+        assert_eq!(patience(&["--disable-force-detach-on-timeout"]), Patience::ForEver);
     }
 
     #[test]

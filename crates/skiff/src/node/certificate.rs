@@ -12,46 +12,9 @@ use k8s_openapi::{
 };
 use pki::{Credential, Serving, Subject, Usage, Wish, file, inspect, inspect::Facts};
 
+use super::certificate_figures::Figures;
+pub use super::certificate_purpose::{Purpose, user};
 use crate::control_plane::fresh;
-
-/// The identity of a node to the API server.
-pub fn user(node: &str) -> String {
-    format!("system:node:{node}")
-}
-
-/// The use of the certificate, which decides the signer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// The kubelet's, towards the API server.
-    Client,
-    /// The kubelet's, towards those who ask it.
-    Serving,
-    /// That of the parts which serve the node's Pods, towards the API server.
-    Services,
-}
-
-impl Purpose {
-    fn signer(self) -> &'static str {
-        match self {
-            Purpose::Client => "kubernetes.io/kube-apiserver-client-kubelet",
-            Purpose::Serving => "kubernetes.io/kubelet-serving",
-            Purpose::Services => "kubernetes.io/kube-apiserver-client",
-        }
-    }
-
-    fn usages(self) -> Vec<String> {
-        let purpose = if self == Purpose::Serving { "server auth" } else { "client auth" };
-        vec!["digital signature".to_owned(), purpose.to_owned()]
-    }
-
-    fn file(self) -> &'static str {
-        match self {
-            Purpose::Client => "node-client",
-            Purpose::Serving => "node-server",
-            Purpose::Services => "node-services",
-        }
-    }
-}
 
 /// Certificates of one node, in one folder.
 #[derive(Clone)]
@@ -180,6 +143,7 @@ pub struct Renewal {
     pub own: Option<(Replaceable, std::path::PathBuf, String)>,
     /// The way of the parts that serve the Pods, and the server that it leads to, where these have a certificate of their own.
     pub services: Option<(Replaceable, String)>,
+    pub figures: Arc<Figures>,
 }
 
 impl Renewal {
@@ -190,8 +154,8 @@ impl Renewal {
         let mut wait = Duration::from_secs(1);
         loop {
             let done = async {
-                self.serving(PATIENCE).await?;
-                self.client(PATIENCE).await?;
+                self.counted(Purpose::Serving, self.serving(PATIENCE).await)?;
+                self.counted(Purpose::Client, self.client(PATIENCE).await)?;
                 self.services(PATIENCE).await
             };
             let done = done.await;
@@ -210,12 +174,17 @@ impl Renewal {
         }
     }
 
+    fn counted(&self, purpose: Purpose, done: anyhow::Result<()>) -> anyhow::Result<()> {
+        done.inspect_err(|_| self.figures.failed(purpose))
+    }
+
     async fn serving(&self, patience: Duration) -> anyhow::Result<()> {
         if let Some((_, false)) = self.holder.held(Purpose::Serving)? {
             return Ok(());
         }
         let fresh = self.holder.ask(&self.client, Purpose::Serving, patience).await?;
         self.serving.replace(&fresh)?;
+        self.figures.look();
         tracing::info!("the kubelet shows a certificate that the cluster signed");
         Ok(())
     }
@@ -432,6 +401,7 @@ mod tests {
                 serving: serving.clone(),
                 own: Some((way, kubeconfig.clone(), server.clone())),
                 services: Some((of_services, server)),
+                figures: Figures::new("a", serving.clone(), None),
             };
             let task = tokio::spawn(renewal.run());
             Renewed { cluster, holder, serving, kubeconfig, own, task, folder }

@@ -4,5 +4,8 @@
 pub mod address;
 pub mod alone;
 pub mod certificate;
+pub mod certificate_figures;
+pub mod certificate_purpose;
+pub mod domains;
 pub mod join;
 pub mod oom;

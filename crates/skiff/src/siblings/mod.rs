@@ -83,9 +83,8 @@ pub fn check(options: &Up) -> anyhow::Result<()> {
         return Ok(());
     }
     // Each node takes a part of the Pods' addresses of each family.
-    for cluster in server.cluster_cidr.all() {
-        let of_node = if cluster.addr().is_ipv4() { 24_u8 } else { 64 };
-        let ranges = 1_u32 << of_node.saturating_sub(cluster.prefix_len()).min(16);
+    for (cluster, of_node) in server.node_ranges.of(&server.cluster_cidr).map_err(anyhow::Error::msg)? {
+        let ranges = 1_u32 << of_node.saturating_sub(cluster.prefix_len());
         if u32::from(options.nodes) > ranges {
             bail!("--cluster-cidr {cluster} has room for {ranges} nodes, not for {}", options.nodes);
         }

@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 use meter::{Metric, Metrics, STORAGE, labels, told};
 use parking_lot::Mutex;
 
-use super::{UNMOUNT, is_out_of_service, is_ready, observed::Observed, volume};
+use super::{Patience, is_out_of_service, is_ready, observed::Observed, volume};
 use crate::{node::on_node, storage::figures::counted};
 
 static IN_USE: Metric =
@@ -143,7 +143,7 @@ pub(super) struct UnderWay(Mutex<HashMap<Key, Seen>>);
 
 impl UnderWay {
     /// Counts what has come to its end, or failed, since a node was looked at before. What an earlier process saw begin counts from now on.
-    pub fn look(&self, key: &str, node: Option<&Node>, observed: &Observed, now: Timestamp) {
+    pub fn look(&self, key: &str, node: Option<&Node>, observed: &Observed, (now, patience): (Timestamp, Patience)) {
         let mut all = self.0.lock();
         let mut there = BTreeSet::new();
         for (attachment, volume) in &observed.attachments {
@@ -156,7 +156,7 @@ impl UnderWay {
                     seen.count(true, now);
                 }
                 if state == State::Detaching {
-                    force(node, observed, name, now);
+                    force(node, observed, name, (now, patience));
                 }
                 (seen.state, seen.since) = (state, now);
             }
@@ -173,7 +173,7 @@ impl UnderWay {
                 if seen.state == State::Attached {
                     // It went without being seen to go.
                     seen.since = now;
-                    force(node, observed, &of.name, now);
+                    force(node, observed, &of.name, (now, patience));
                 }
                 seen.state = State::Detaching;
                 seen.count(true, now);
@@ -208,9 +208,9 @@ fn failure(attachment: &VolumeAttachment) -> Option<Timestamp> {
 }
 
 /// Counts a volume that is taken from a node without its consent.
-fn force(node: Option<&Node>, observed: &Observed, attachment: &str, now: Timestamp) {
+fn force(node: Option<&Node>, observed: &Observed, attachment: &str, (now, patience): (Timestamp, Patience)) {
     let Some(since) = observed.unused_since.get(attachment) else { return };
-    let is_late = now.duration_since(*since).unsigned_abs() >= UNMOUNT;
+    let is_late = patience.is_over(now.duration_since(*since).unsigned_abs());
     let reason = match node {
         _ if is_late && !node.is_some_and(is_ready) => "timeout",
         Some(node) if is_out_of_service(node) => "out-of-service",
@@ -285,7 +285,7 @@ mod tests {
     }
 
     /// The counts for a driver's volume that is seen like this, one after another, ten seconds apart. `-` is no attachment.
-    fn counts(driver: &str, seen: &[&str], node: Option<&Node>, unused: u64) -> Vec<String> {
+    fn counts(driver: &str, seen: &[&str], node: Option<&Node>, (unused, patience): (u64, Patience)) -> Vec<String> {
         let under_way = UnderWay::default();
         let mut now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
         for words in seen {
@@ -295,7 +295,7 @@ mod tests {
             }
             let since = now.checked_sub(std::time::Duration::from_secs(unused)).unwrap();
             observed.unused_since.insert("a".to_owned(), since);
-            under_way.look("n", node, &observed, now);
+            under_way.look("n", node, &observed, (now, patience));
             now = now.checked_add(std::time::Duration::from_secs(10)).unwrap();
         }
         let page = METRICS.render();
@@ -312,6 +312,7 @@ mod tests {
 
     #[test]
     fn attaching_and_detaching_are_counted_with_the_time_that_they_took() {
+        let usual = (0, Patience::SixMinutes);
         let seen = ["-", "", "", "attached", "attached", "leaving", "leaving", "-"];
         let expected = [
             "volume_attach success seconds 20",
@@ -319,9 +320,9 @@ mod tests {
             "volume_detach success seconds 20",
             "volume_detach success times 1",
         ];
-        assert_eq!(counts("whole", &seen, None, 0), expected);
+        assert_eq!(counts("whole", &seen, None, usual), expected);
         // An earlier process saw that one begin and end.
-        assert_eq!(counts("earlier", &["attached", "attached"], None, 0), [""; 0]);
+        assert_eq!(counts("earlier", &["attached", "attached"], None, usual), [""; 0]);
         let seen = ["", "failed", "failed", "failed more", "attached", "leaving stuck", "-"];
         let expected = [
             "volume_attach fail-unknown seconds 30",
@@ -333,7 +334,7 @@ mod tests {
             "volume_detach success seconds 10",
             "volume_detach success times 1",
         ];
-        assert_eq!(counts("failing", &seen, None, 0), expected);
+        assert_eq!(counts("failing", &seen, None, usual), expected);
     }
 
     #[test]
@@ -357,17 +358,21 @@ mod tests {
         };
         forced();
         let seen = ["attached", "leaving", "-"];
-        for (node, unused, expected) in [
-            (Some(node("True", None)), 1000, (0, 0)),
-            (Some(node("Unknown", None)), 10, (0, 0)),
-            (Some(node("Unknown", None)), 360, (1, 0)),
-            (None, 360, (1, 0)),
-            (Some(node("Unknown", Some("node.kubernetes.io/out-of-service"))), 10, (0, 1)),
+        let off = "node.kubernetes.io/out-of-service";
+        for (node, unused, patience, expected) in [
+            (Some(node("True", None)), 1000, Patience::SixMinutes, (0, 0)),
+            (Some(node("Unknown", None)), 10, Patience::SixMinutes, (0, 0)),
+            (Some(node("Unknown", None)), 360, Patience::SixMinutes, (1, 0)),
+            (None, 360, Patience::SixMinutes, (1, 0)),
+            (None, 360, Patience::ForEver, (0, 0)),
+            (Some(node("Unknown", Some(off))), 10, Patience::SixMinutes, (0, 1)),
+            (Some(node("Unknown", Some(off))), 360, Patience::SixMinutes, (1, 0)),
+            (Some(node("Unknown", Some(off))), 360, Patience::ForEver, (0, 1)),
         ] {
             let before = numbers();
-            counts("forced", &seen, node.as_ref(), unused);
+            counts("forced", &seen, node.as_ref(), (unused, patience));
             let after = numbers();
-            assert_eq!((after.0 - before.0, after.1 - before.1), expected, "{node:?} {unused}");
+            assert_eq!((after.0 - before.0, after.1 - before.1), expected, "{node:?} {unused} {patience:?}");
         }
     }
 }

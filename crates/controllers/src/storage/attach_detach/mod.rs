@@ -6,7 +6,8 @@
 //!
 //! The work itself is the driver's attacher's, which follows the VolumeAttachments. A volume that only one node may have
 //! gets its attachment when every other one is gone. One that a node still has mounted is left to it: for six minutes after
-//! its last Pod if the node is not ready, for ever if it is; not at all if somebody says that the node is off.
+//! its last Pod if the node is not ready (for ever, if nobody wants it otherwise: `--disable-force-detach-on-timeout`), for ever
+//! if it is; not at all if somebody says that the node is off.
 
 pub(super) mod figures;
 mod observed;
@@ -48,6 +49,7 @@ const BY_VOLUME: &str = "attachments by volume";
 
 #[derive(Default)]
 pub struct AttachDetach {
+    patience: Patience,
     /// Since when each attachment has been of no use. A new process gives nodes the time once more.
     unused: Mutex<HashMap<Key, Timestamp>>,
     /// The nodes that volumes for one node were last asked for, and when. As long as there is the volume: the caches may not
@@ -56,6 +58,25 @@ pub struct AttachDetach {
     /// The events that were told of the attachments that there are, and of those that had to wait: each is told once.
     told: Mutex<HashMap<Key, String>>,
     under_way: UnderWay,
+}
+
+/// How long a node that is not ready, or is gone, may keep a volume that no Pod there uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Patience {
+    #[default]
+    SixMinutes,
+    ForEver,
+}
+
+impl Patience {
+    /// How much of it is left of a volume that has had no use for so long; none where that does not end.
+    fn left(self, waited: Duration) -> Option<Duration> {
+        (self == Patience::SixMinutes).then(|| UNMOUNT.saturating_sub(waited))
+    }
+
+    fn is_over(self, waited: Duration) -> bool {
+        self.left(waited).is_some_and(|left| left.is_zero())
+    }
 }
 
 impl Controller for AttachDetach {
@@ -100,7 +121,7 @@ impl Controller for AttachDetach {
         let name = node.metadata.name.as_deref().unwrap_or("");
         let mut observed = Observed::of(name, listers.caches);
         self.remember(&mut observed, name);
-        self.under_way.look(name, Some(node), &observed, clock::now());
+        self.under_way.look(name, Some(node), &observed, (clock::now(), self.patience));
         self.reserve(&mut observed, name, listers.caches);
         observed
     }
@@ -130,7 +151,7 @@ impl Controller for AttachDetach {
         let mut plan = Plan::default();
         let mut attached = node.status.as_ref().and_then(|s| s.volumes_attached.clone()).unwrap_or_default();
         let before = attached.clone();
-        let detached = detach(Some(node), observed, &mut attached, &mut plan, now);
+        let detached = detach(Some(node), observed, &mut attached, &mut plan, (now, self.patience));
         let succeeded = confirm(observed, &mut attached);
         if attached != before {
             plan.step(told_attached(node, &attached, !detached.is_empty()));
@@ -148,9 +169,10 @@ impl Controller for AttachDetach {
     fn plan_gone(&self, key: &Key, listers: &Listers, _: Timestamp) -> Plan {
         let mut observed = Observed::of(&key.name, listers.caches);
         self.remember(&mut observed, &key.name);
-        self.under_way.look(&key.name, None, &observed, clock::now());
+        self.under_way.look(&key.name, None, &observed, (clock::now(), self.patience));
         let mut plan = Plan::default();
-        let writes = detach(None, &observed, &mut Vec::new(), &mut plan, clock::now_seconds());
+        let when = (clock::now_seconds(), self.patience);
+        let writes = detach(None, &observed, &mut Vec::new(), &mut plan, when);
         writes.into_iter().for_each(|write| _ = plan.step(write));
         plan
     }
@@ -184,6 +206,10 @@ fn has_mounted(node: &Node, volume: &PersistentVolume) -> bool {
 }
 
 impl AttachDetach {
+    pub fn new(patience: Patience) -> Self {
+        AttachDetach { patience, ..AttachDetach::default() }
+    }
+
     /// Adds what is not in the caches: since when attachments are unused, and what was told already.
     fn remember(&self, observed: &mut Observed, node: &str) {
         let (mut unused, mut told) = (self.unused.lock(), self.told.lock());
@@ -241,22 +267,22 @@ fn detach(
     observed: &Observed,
     attached: &mut Vec<AttachedVolume>,
     plan: &mut Plan,
-    now: Timestamp,
+    (now, patience): (Timestamp, Patience),
 ) -> Vec<Write> {
     let mut writes = Vec::new();
     for (attachment, volume) in &observed.attachments {
         let name = attachment.metadata.name.as_deref().unwrap_or("");
         let Some(since) = observed.unused_since.get(name) else { continue };
         let waited = Duration::try_from(now.duration_since(*since)).unwrap_or_default();
-        let patient = match node {
+        let stays = match node {
             Some(node) if is_out_of_service(node) => false,
-            Some(node) => has_mounted(node, volume) && (is_ready(node) || waited < UNMOUNT),
-            None => waited < UNMOUNT,
+            Some(node) => has_mounted(node, volume) && (is_ready(node) || !patience.is_over(waited)),
+            None => !patience.is_over(waited),
         };
-        if patient {
+        if stays {
             // Later, nothing but news of the node makes a difference.
-            if waited < UNMOUNT {
-                plan.again_after(UNMOUNT - waited);
+            if let Some(left) = patience.left(waited).filter(|left| !left.is_zero()) {
+                plan.again_after(left);
             }
             continue;
         }

@@ -110,7 +110,7 @@ fn a_volume_of_another_node_is_waited_for() {
 fn a_volume_without_pods_is_detached_when_the_node_lets_go_of_it() {
     // The node (none: it is gone), for how many seconds no Pod wants the volume, what is done, and whether it is looked at
     // again by itself.
-    let check = |words: Option<&str>, seconds: i64, expected: &str, again: bool| {
+    let check_with = |patience: Patience, words: Option<&str>, seconds: i64, expected: &str, again: bool| {
         let now: Timestamp = NOW.parse().unwrap();
         let held = attachment("attached");
         let name = held.metadata.name.clone().unwrap();
@@ -121,16 +121,18 @@ fn a_volume_without_pods_is_detached_when_the_node_lets_go_of_it() {
             ..Observed::default()
         };
         let plan = match words {
-            Some(words) => AttachDetach::default().plan(&node(words), &observed, now),
+            Some(words) => AttachDetach::new(patience).plan(&node(words), &observed, now),
             None => {
                 let mut plan = Plan::default();
-                let writes = detach(None, &observed, &mut Vec::new(), &mut plan, now);
+                let writes = detach(None, &observed, &mut Vec::new(), &mut plan, (now, patience));
                 writes.into_iter().for_each(|write| _ = plan.step(write));
                 plan
             }
         };
         assert_eq!((told(&plan).as_str(), plan.requeue_after.is_some()), (expected, again), "{words:?} {seconds}");
     };
+    let check =
+        |words, seconds, expected: &str, again| check_with(Patience::SixMinutes, words, seconds, expected, again);
     let taken = "attached: 0 if the node has said nothing new; delete";
     check(Some("ready listed"), 0, taken, false);
     check(Some("ready listed mounted"), 0, "", true);
@@ -141,6 +143,13 @@ fn a_volume_without_pods_is_detached_when_the_node_lets_go_of_it() {
     check(Some("foreign mounted"), 400, "", false);
     check(None, 10, "", true);
     check(None, 360, "delete", false);
+    // Only a word of the administrator's ends the wait then.
+    let check = |words, seconds, expected: &str| check_with(Patience::ForEver, words, seconds, expected, false);
+    check(Some("ready listed"), 0, taken);
+    check(Some("listed mounted"), 360, "");
+    check(Some("listed mounted"), 99_999, "");
+    check(Some("listed mounted off"), 0, taken);
+    check(None, 360, "");
 }
 
 #[test]
