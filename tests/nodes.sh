@@ -307,7 +307,7 @@ k wait --for=condition=Ready pod/second --timeout=60s >/dev/null
 for other in one far; do until_true 20 reaches $other "$(address second):8080"; done
 until_true 40 k wait --for=condition=Ready=Unknown node two --timeout=1s
 # As long as the old Node claims the address, nobody shows a certificate for it.
-refused "UnknownIssuer" k exec second -- true
+refused "certificate signed by unknown authority" k exec second -- true
 k delete node two >/dev/null
 until_true 20 has "hello from second" k exec second -- cat /tmp/index.html
 for node in one far; do until_true 30 no_way $node; done

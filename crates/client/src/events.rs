@@ -10,7 +10,7 @@
 
 use std::{
     collections::HashMap,
-    hash::{DefaultHasher, Hash, Hasher},
+    hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState},
     time::Duration,
 };
 
@@ -244,17 +244,18 @@ const REFILL: Duration = Duration::from_secs(300);
 /// How many objects, groups and events are remembered each; all are forgotten together when there are more.
 const REMEMBERED: usize = 4096;
 
-#[derive(PartialEq, Eq, Hash, Clone)]
-struct Alike {
-    uid: String,
-    object: (String, String, String, String),
-    kind: EventKind,
-    reason: String,
+/// The events of an object that are alike but for their messages. What is only compared is kept as a hash: a quiet cluster has had a
+/// few events about each of its objects.
+struct Group {
+    messages: Vec<u64>,
+    last: Timestamp,
 }
 
-struct Group {
-    messages: std::collections::HashSet<String>,
-    last: Timestamp,
+/// An event that was told, as far as one alike needs it.
+struct Known {
+    name: String,
+    first: Time,
+    count: i32,
 }
 
 struct Bucket {
@@ -382,64 +383,55 @@ fn series_write(event: &NewEvent) -> Write {
 struct Correlator {
     source: EventSource,
     numbers: Numbers,
-    buckets: HashMap<(String, String), Bucket>,
-    groups: HashMap<Alike, Group>,
-    sent: HashMap<(Alike, String), Event>,
+    hasher: RandomState,
+    buckets: HashMap<u64, Bucket>,
+    groups: HashMap<u64, Group>,
+    sent: HashMap<u64, Known>,
 }
 
 impl Correlator {
     fn new(source: EventSource) -> Self {
         let numbers = Numbers::of(&source);
-        Correlator { source, numbers, buckets: HashMap::new(), groups: HashMap::new(), sent: HashMap::new() }
+        let (hasher, buckets, groups, sent) = Default::default();
+        Correlator { source, numbers, hasher, buckets, groups, sent }
     }
 
     fn correlate(&mut self, told: Told) -> Option<Send> {
-        let object = &told.object;
-        let text = |t: &Option<String>| t.clone().unwrap_or_default();
-        let alike = Alike {
-            uid: text(&object.uid),
-            object: (text(&object.kind), text(&object.namespace), text(&object.name), text(&object.field_path)),
-            kind: told.kind,
-            reason: told.reason.clone(),
-        };
-        let (message, counted_as) = self.combine(&alike, &told);
+        let ObjectReference { uid, kind, namespace, name, field_path, .. } = &told.object;
+        let alike = self.hasher.hash_one((uid, kind, namespace, name, field_path, told.kind, &told.reason));
+        let (message, counted_as) = self.combine(alike, &told);
         let at = Time(Timestamp::from_second(told.at.as_second()).unwrap_or(told.at));
-        let id = (alike, counted_as);
-        let known = self.sent.get(&id).cloned();
-        let patch = known.is_some();
-        let event = match known {
-            Some(mut event) => {
-                event.count = Some(event.count.unwrap_or(1) + 1);
-                event.last_timestamp = Some(at);
-                event.message = Some(message);
-                event
-            }
-            None => self.fresh(&told, message, at),
-        };
         if self.sent.len() >= REMEMBERED {
             self.sent.clear();
         }
-        self.sent.insert(id, event.clone());
+        let (id, numbers) = (self.hasher.hash_one((alike, counted_as)), &mut self.numbers);
+        let known = self.sent.entry(id).or_insert_with(|| {
+            let name = format!("{}.{:x}", name.as_deref().unwrap_or(""), numbers.next(told.at));
+            Known { name, first: at.clone(), count: 0 }
+        });
+        known.count += 1;
+        let patch = known.count > 1;
+        let event = event(&self.source, &told, known, message, at);
         if !self.may_send(&told) {
             return None;
         }
-        let namespace = text(&event.metadata.namespace);
-        Some(Send { namespace, name: text(&event.metadata.name), patch, event })
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        Some(Send { namespace, name: event.metadata.name.clone().unwrap_or_default(), patch, event })
     }
 
     /// The message to show and the one that says which event this counts as.
-    fn combine(&mut self, alike: &Alike, told: &Told) -> (String, String) {
+    fn combine(&mut self, alike: u64, told: &Told) -> (String, String) {
         if self.groups.len() >= REMEMBERED {
             self.groups.clear();
         }
-        let group =
-            self.groups.entry(alike.clone()).or_insert_with(|| Group { messages: Default::default(), last: told.at });
+        let message = self.hasher.hash_one(&told.message);
+        let group = self.groups.entry(alike).or_insert_with(|| Group { messages: Vec::new(), last: told.at });
         if told.at.duration_since(group.last) > jiff::SignedDuration::try_from(SIMILAR_WITHIN).unwrap_or_default() {
             group.messages.clear();
         }
         group.last = told.at;
-        if group.messages.len() < SIMILAR {
-            group.messages.insert(told.message.clone());
+        if group.messages.len() < SIMILAR && !group.messages.contains(&message) {
+            group.messages.push(message);
         }
         if group.messages.len() < SIMILAR {
             return (told.message.clone(), told.message.clone());
@@ -452,7 +444,7 @@ impl Correlator {
             self.buckets.clear();
         }
         let object = &told.object;
-        let id = (object.uid.clone().unwrap_or_default(), object.name.clone().unwrap_or_default());
+        let id = self.hasher.hash_one((&object.uid, &object.name));
         let bucket = self.buckets.entry(id).or_insert(Bucket { tokens: BURST, last: told.at });
         let passed = told.at.duration_since(bucket.last).as_secs_f64().max(0.0);
         bucket.tokens = (bucket.tokens + passed / REFILL.as_secs_f64()).min(BURST);
@@ -463,26 +455,26 @@ impl Correlator {
         }
         may
     }
+}
 
-    fn fresh(&mut self, told: &Told, message: String, at: Time) -> Event {
-        let object = &told.object;
-        let namespace = object.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
-        let name = format!("{}.{:x}", object.name.as_deref().unwrap_or(""), self.numbers.next(told.at));
-        Event {
-            metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..Default::default() },
-            involved_object: object.clone(),
-            reason: Some(told.reason.clone()),
-            message: Some(message),
-            type_: Some(told.kind.as_str().to_owned()),
-            source: Some(self.source.clone()),
-            first_timestamp: Some(at.clone()),
-            last_timestamp: Some(at),
-            count: Some(1),
-            event_time: None::<MicroTime>,
-            reporting_component: self.source.component.clone(),
-            reporting_instance: self.source.host.clone(),
-            ..Default::default()
-        }
+/// The event as it is now.
+fn event(source: &EventSource, told: &Told, known: &Known, message: String, at: Time) -> Event {
+    let object = &told.object;
+    let namespace = object.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
+    Event {
+        metadata: ObjectMeta { name: Some(known.name.clone()), namespace: Some(namespace), ..Default::default() },
+        involved_object: object.clone(),
+        reason: Some(told.reason.clone()),
+        message: Some(message),
+        type_: Some(told.kind.as_str().to_owned()),
+        source: Some(source.clone()),
+        first_timestamp: Some(known.first.clone()),
+        last_timestamp: Some(at),
+        count: Some(known.count),
+        event_time: None::<MicroTime>,
+        reporting_component: source.component.clone(),
+        reporting_instance: source.host.clone(),
+        ..Default::default()
     }
 }
 
