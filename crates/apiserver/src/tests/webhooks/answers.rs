@@ -83,7 +83,7 @@ const WRONGS: &[(Mood, &str)] = &[
     (Mood::Redirecting, "failed to call webhook: the server responded with the status code 307"),
     (
         Mood::Lying(|_| json!([])),
-        r#"json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\"""#,
+        r#"failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal array into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\"""#,
     ),
     (Mood::Lying(|_| json!({"response": null})), "received invalid webhook response: webhook response was absent"),
     (
