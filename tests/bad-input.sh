@@ -58,7 +58,7 @@ value "from 1 to 65535" --secure-port 0
 value "from 1 to 65535" --secure-port http
 value "such as 10.96.0.0/12" --service-cluster-ip-range banana
 value "/28 is the smallest" --service-cluster-ip-range 10.96.0.0/30
-value "gets a /24" --cluster-cidr 10.244.0.0/25
+value "/30 is the smallest" --cluster-cidr 10.244.0.0/31
 value "such as 30000-32767" --service-node-port-range 5
 value "DNS name" --cluster-domain "bad domain"
 value "a host name or an address" --tls-san "bad san!"
@@ -69,6 +69,8 @@ value "No such file" --token-auth-file /no/such/file
 value "is a folder" --token-auth-file /
 value "such as https://10.0.0.1:2379" --etcd-servers not-a-url
 value "others cannot reach" --advertise-address 127.0.0.1
+refused "each node gets a /24 of it" "$SKIFF" server --data-dir "$DATA" --cluster-cidr 10.244.0.0/25
+refused "for clusters of one family" "$SKIFF" server --data-dir "$DATA" --cluster-cidr 10.244.0.0/16,fd00::/56 --node-cidr-mask-size 22
 refused "overlap" "$SKIFF" server --data-dir "$DATA" --cluster-cidr 10.96.0.0/16
 refused "--etcd-keyfile" "$SKIFF" server --data-dir "$DATA" --etcd-certfile /dev/null
 refused "is not a filter" "$SKIFF" server --data-dir "$DATA" --log a=b=c
