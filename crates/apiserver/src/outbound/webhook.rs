@@ -163,10 +163,10 @@ impl Webhooks {
         }
         if body.is_empty() {
             let of = format!("status code: {code} and content type: {}", media_type.unwrap_or("application/json"));
-            return Err(unanswered(500, format!("0-length response with {of}")).into());
+            return Err(unanswered(503, format!("0-length response with {of}")).into());
         }
         Ok(document(&body)
-            .map_err(|why| unanswered(500, format!("couldn't get version/kind; json parse error: {why}")))?)
+            .map_err(|why| unanswered(503, format!("couldn't get version/kind; json parse error: {why}")))?)
     }
 
     async fn place(&self, client: &Client, seconds: u64) -> Result<Place, StatusError> {

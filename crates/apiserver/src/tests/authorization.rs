@@ -284,6 +284,12 @@ async fn the_file_is_followed() {
     until(200, "success", "1").await;
     std::fs::write(&file, config(&[&no, &yes], rbac)).unwrap();
     until(403, "success", "2").await;
+    // Those that need nothing of the start may come and go.
+    std::fs::write(&file, config(&[], &format!("{rbac}, {{type: AlwaysAllow, name: all}}").replacen(", ", "", 1)))
+        .unwrap();
+    until(200, "success", "3").await;
+    std::fs::write(&file, config(&[&no, &yes], rbac)).unwrap();
+    until(403, "success", "4").await;
     let info = format!(
         "apiserver_id_hash=\"{}\",hash=\"{}\"",
         crate::auth::metrics::hash("apiserver-test"),

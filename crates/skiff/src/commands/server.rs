@@ -62,16 +62,24 @@ pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
 }
 
-/// Resolves when the process is asked to end.
+/// Resolves when the process is asked to end. One that is asked again does so at once, and what it was about to finish is broken off.
 pub fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut term = signal(SignalKind::terminate()).context("cannot listen for signals")?;
     let mut int = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
-    Ok(async move {
+    let mut asked = async move || {
         tokio::select! {
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
+    };
+    Ok(async move {
+        asked().await;
+        tokio::spawn(async move {
+            asked().await;
+            tracing::warn!("asked to end once more, ending at once");
+            std::process::exit(1);
+        });
     })
 }
 

@@ -65,7 +65,8 @@ impl Modes {
             return Ok(false);
         }
         let of = |configuration: &Configuration| {
-            let modes = configuration.authorizers.iter().map(|entry| entry.mode).filter(|mode| *mode != Mode::Webhook);
+            let lasting = |mode: &Mode| matches!(mode, Mode::Node | Mode::Rbac | Mode::Abac);
+            let modes = configuration.authorizers.iter().map(|entry| entry.mode).filter(lasting);
             let mut names: Vec<&'static str> = modes.map(Mode::name).collect();
             names.sort_unstable();
             names
