@@ -74,6 +74,8 @@ impl Server {
             futures::join!(ending.refuse(state.limits.request_timeout), watches());
         }
         futures::join!(watches(), listening.stop(ending.answered(state.limits.request_timeout)));
+        ending.close();
+        state.objects.watches.end_some(usize::MAX);
         let Some(auditor) = &state.auditor else { return true };
         clock::timeout(flush, auditor.end()).await.is_ok()
     }

@@ -10,10 +10,7 @@ use std::{
 use api::{kind::Definition, rules::url::query_firsts};
 use parking_lot::RwLock;
 
-use crate::http::{
-    options::has_pages,
-    request::{Info, is_true},
-};
+use crate::http::request::{Info, has_pages, is_true};
 
 /// The bytes of a list that take a seat.
 const BYTES_PER_SEAT: u64 = 100_000;

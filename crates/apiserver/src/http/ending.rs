@@ -27,13 +27,17 @@ const TURN: Duration = Duration::from_millis(50);
 #[derive(Default)]
 pub struct Ending {
     refuses: AtomicBool,
+    is_over: AtomicBool,
     open: TaskTracker,
 }
 
 impl Ending {
     /// The token that goes along with a request until it is answered; there is none where the server takes no more. Callers inside this
-    /// process go on.
+    /// process go on until all others are done.
     pub fn enter(&self, parts: &Parts, long_running: bool) -> Result<Option<TaskTrackerToken>, Refused> {
+        if self.is_over.load(Ordering::Acquire) {
+            return Err(Refused);
+        }
         let path = parts.uri.path();
         let asks =
             parts.headers.get(header::USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(SERVERS.as_bytes()));
@@ -48,6 +52,11 @@ impl Ending {
     pub async fn refuse(&self, most: Duration) {
         self.refuses.store(true, Ordering::Release);
         self.answered(most).await;
+    }
+
+    /// Refuses everybody: callers inside this process, whose watches have ended, would begin others behind the end of the audit log.
+    pub fn close(&self) {
+        self.is_over.store(true, Ordering::Release);
     }
 
     /// Waits, no longer than this, until everything that has an end of its own is answered.

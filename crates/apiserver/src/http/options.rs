@@ -5,7 +5,6 @@ use std::str::FromStr;
 use api::{
     Value,
     codec::decode::Validation,
-    kind::Definition,
     status::StatusError,
     validation::field::{FieldError, Path},
 };
@@ -285,12 +284,6 @@ pub struct ListOptions {
     pub send_initial_events: Option<bool>,
     /// `includeObject` of a Table.
     pub include_object: String,
-}
-
-/// Whether a list of this kind has pages, perhaps as of any revision: upstream's cache answers such a list, and in one piece; of
-/// kinds whose objects end by themselves it has nothing.
-pub fn has_pages(definition: &Definition, as_of_any: bool) -> bool {
-    !as_of_any || definition.lifetime_seconds.is_some()
 }
 
 impl ListOptions {

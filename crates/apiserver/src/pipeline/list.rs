@@ -16,8 +16,9 @@ use crate::{
     http::{
         body::{Body, Response},
         encoding::Encoding,
-        options::{ListOptions, Match, has_pages},
+        options::{ListOptions, Match},
         pieces::Pieces,
+        request::has_pages,
         respond,
         view::{self, Form, View},
     },

@@ -75,6 +75,8 @@ async fn watches_end_with_the_server_and_are_audited() {
         assert_eq!(watch.status(), 200);
         watch.into_body().collect().await.expect("its client sees an end, and no error");
     }
+    let (code, _) = Talk(reached.server.clone()).say("+root", "GET /api/v1/namespaces", json!(null)).await;
+    assert_eq!(code, 429, "nothing is asked behind the end of the log, from inside the process either");
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,7 +30,9 @@ pub fn app_armor(workload: &Workload) -> Option<Violation> {
     let allowed = |value: &str| value.is_empty() || value == "runtime/default" || value.starts_with("localhost/");
     let annotations =
         workload.annotations.iter().filter(|(key, value)| key.starts_with(app_armor::ANNOTATION) && !allowed(value));
-    let annotations: Vec<String> = annotations.map(|(key, value)| format!("{key}={}", field::quote(value))).collect();
+    // The texts are sorted: their order is not that of the keys where one key begins with another.
+    let annotations: BTreeSet<String> =
+        annotations.map(|(key, value)| format!("{key}={}", field::quote(value))).collect();
     let mut who: Vec<String> =
         Some(setters(of_pod.is_some(), &names)).filter(|who| !who.is_empty()).into_iter().collect();
     if !annotations.is_empty() {

@@ -197,6 +197,27 @@ fn privileged_containers() {
     let expected = "privileged (containers \"i\", \"c\" must not set securityContext.privileged=true)";
     check(BOTH, &["c:privileged=true", "i:privileged=true"], expected);
     check("baseline", &["c.securityContext=null"], "");
+    // API validation wants this of privileged containers.
+    for name in ["c", "i"] {
+        let unset = [format!("{name}:privileged=true"), format!("{name}:allowPrivilegeEscalation=null")];
+        let expected = format!(
+            "privileged (container \"{name}\" must not set securityContext.privileged=true), \
+            allowPrivilegeEscalation != false (container \"{name}\" must set securityContext.allowPrivilegeEscalation=false)"
+        );
+        check("restricted:8-35", &[&unset[0], &unset[1]], &expected);
+    }
+}
+
+#[test]
+fn a_container_without_a_security_context() {
+    let escalation =
+        "allowPrivilegeEscalation != false (container \"c\" must set securityContext.allowPrivilegeEscalation=false)";
+    let capabilities =
+        "unrestricted capabilities (container \"c\" must set securityContext.capabilities.drop=[\"ALL\"])";
+    let null = ["c.securityContext=null"];
+    check("restricted:0-7", &null, "");
+    check("restricted:8-21", &null, escalation);
+    check("restricted:22-35", &null, &format!("{escalation}, {capabilities}"));
 }
 
 #[test]
@@ -217,6 +238,8 @@ fn app_armor() {
     for allowed in ["", "runtime/default", "localhost/", "localhost/foo"] {
         check(BOTH, &[&format!("@{KEY}c={allowed}")], "");
     }
+    let of_init = bad("annotation", &format!("\"{KEY}i=\"unconfined\"\""));
+    check(BOTH, &[&format!("@{KEY}i=unconfined"), &format!("@{KEY}c=localhost/foo")], &of_init);
     let one = format!("\"{KEY}c=\"unconfined\"\"");
     check(BOTH, &[&format!("@{KEY}c=unconfined")], &bad("annotation", &one));
     let two = format!("\"{KEY}=\"bogus\"\", \"{KEY}z=\"un\\\"known\"\"");
@@ -395,6 +418,9 @@ fn host_processes_of_windows() {
     check(BOTH, &["i:windowsOptions.hostProcess=true"], &bad("container \"i\""));
     let all = ["pod", "c", "i"].map(|place| format!("{place}:windowsOptions.hostProcess=true"));
     check(BOTH, &[&all[0], &all[1], &all[2]], &bad("pod and containers \"i\", \"c\""));
+    // They need the network of the host.
+    let expected = format!("host namespaces (hostNetwork=true), {}", bad("pod"));
+    check(BOTH, &["pod.hostNetwork=true", &all[0]], &expected);
 }
 
 #[test]
@@ -450,6 +476,18 @@ fn volumes() {
         \"awsElasticBlockStore\", \"azureDisk\", \"unknown\")";
     check("restricted", &[&set(&all)], expected);
     check("baseline", &[&set(&all)], "");
+
+    let mut every = volumes("a", &allowed);
+    every.extend(volumes("b", &refused));
+    every.push(json!({"name": "c"}));
+    let expected = "restricted volume types (volumes \"b0\", \"b1\", \"b2\", \"b3\", \"b4\", \"b5\", \"b6\", \"b7\", \"b8\", \
+        \"b9\", \"b10\", \"b11\", \"b12\", \"b13\", \"b14\", \"b15\", \"b16\", \"b17\", \"b18\", \"b19\", \"b20\", \"c\" use \
+        restricted volume types \"awsElasticBlockStore\", \"azureDisk\", \"azureFile\", \"cephfs\", \"cinder\", \"fc\", \
+        \"flexVolume\", \"flocker\", \"gcePersistentDisk\", \"gitRepo\", \"glusterfs\", \"hostPath\", \"iscsi\", \"nfs\", \
+        \"photonPersistentDisk\", \"portworxVolume\", \"quobyte\", \"rbd\", \"scaleIO\", \"storageos\", \"unknown\", \
+        \"vsphereVolume\")";
+    check("restricted", &[&set(&every)], expected);
+    check("baseline", &[&set(&every)], "hostPath volumes (volume \"b11\")");
 }
 
 /// A source of this kind with the fields that must be there.

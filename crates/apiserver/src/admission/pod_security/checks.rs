@@ -78,7 +78,7 @@ const RESTRICTED: &[Check] = &[
 ];
 
 /// The checks of a standard by name.
-fn rules(standard: Standard) -> impl Iterator<Item = (&'static str, Rule)> {
+pub(super) fn rules(standard: Standard) -> impl Iterator<Item = (&'static str, Rule)> {
     let minor = match standard.version {
         Version::Minor(minor) => minor.min(NEWEST),
         Version::Latest => NEWEST,
@@ -121,6 +121,7 @@ mod tests {
             let version = Version::parse(version).unwrap();
             rules(Standard { level, version }).map(|(name, _)| name).collect::<Vec<_>>().join(" ")
         };
+        assert_eq!(shown(Level::Privileged, "v1.0"), "");
         assert_eq!(shown(Level::Privileged, "latest"), "");
         let oldest = "appArmorProfile capabilities_baseline hostNamespaces hostPathVolumes hostPorts privileged procMount \
                       seLinuxOptions seccompProfile_baseline sysctls windowsHostProcess";
@@ -142,10 +143,21 @@ mod tests {
         let nineteen =
             format!("{old} allowPrivilegeEscalation restrictedVolumes runAsNonRoot seccompProfile_restricted");
         assert_eq!(shown(Level::Restricted, "v1.21"), nineteen);
+        let without_baseline = nineteen.replace("capabilities_baseline ", "");
+        let twenty_two = without_baseline.replace("Escalation", "Escalation capabilities_restricted");
+        assert_eq!(shown(Level::Restricted, "v1.22"), twenty_two);
+        let twenty_three = twenty_two.replace("runAsNonRoot", "runAsNonRoot runAsUser");
+        for version in ["v1.23", "v1.33"] {
+            assert_eq!(shown(Level::Restricted, version), twenty_three, "{version}");
+        }
+        let thirty_four = twenty_three.replace("hostPorts", "hostPorts hostProbesAndHostLifecycle");
+        assert_eq!(shown(Level::Restricted, "v1.34"), thirty_four);
         let latest = "appArmorProfile hostNamespaces hostPorts hostProbesAndHostLifecycle privileged seLinuxOptions sysctls \
                       windowsHostProcess allowPrivilegeEscalation capabilities_restricted procMount_restricted \
                       restrictedVolumes runAsNonRoot runAsUser seccompProfile_restricted";
-        assert_eq!(shown(Level::Restricted, "latest"), latest);
+        for version in ["v1.35", "v1.10000", "latest"] {
+            assert_eq!(shown(Level::Restricted, version), latest, "{version}");
+        }
     }
 
     /// The lists are well formed: forms grow with releases, names are in order, what is replaced is there.

@@ -200,6 +200,11 @@ mod tests {
         check(&none, "", "privileged:latest privileged:latest privileged:latest");
         check(&none, "enforce=baseline", "baseline:latest privileged:latest baseline:latest");
         check(&none, "enforce=restricted enforce-version=v1.0", "restricted:v1.0 privileged:latest restricted:v1.0");
+        check(&none, "warn=restricted", "privileged:latest privileged:latest restricted:latest");
+        check(&none, "audit=baseline", "privileged:latest baseline:latest privileged:latest");
+        check(&none, "enforce=baseline warn=restricted", "baseline:latest privileged:latest restricted:latest");
+        let version = "enforce=baseline enforce-version=v1.22";
+        check(&none, version, "baseline:v1.22 privileged:latest baseline:v1.22");
         check(&none, "enforce=baseline warn=privileged", "baseline:latest privileged:latest privileged:latest");
         check(&none, "enforce=restricted warn=baseline", "restricted:latest privileged:latest baseline:latest");
         let versions = "enforce=baseline enforce-version=v1.9 warn-version=v1.8";
@@ -240,6 +245,7 @@ mod tests {
             "foo",
             "v1",
             "v2.0",
+            "1.1",
             "1.2",
             "v1.02",
             "v1.+2",
@@ -257,6 +263,41 @@ mod tests {
         }
         assert_eq!(Version::parse("v1.0"), Ok(Version::Minor(0)));
         assert_eq!(Version::parse("v1.135"), Ok(Version::Minor(135)));
+        assert_eq!(Version::parse("v1.10000"), Ok(Version::Minor(10000)));
+        assert_eq!(Version::parse("latest"), Ok(Version::Latest));
         assert!(Version::Minor(135) < Version::Latest);
+    }
+
+    fn standard(text: &str) -> Standard {
+        let (level, version) = text.split_once(':').unwrap();
+        Standard { level: Level::parse(level).unwrap(), version: Version::parse(version).unwrap() }
+    }
+
+    #[test]
+    fn what_demands_the_same_is_alike() {
+        for (one, two, expected) in [
+            ("privileged:latest", "privileged:latest", true),
+            ("privileged:latest", "privileged:v1.16", true),
+            ("privileged:v1.18", "privileged:v1.13", true),
+            ("baseline:latest", "baseline:latest", true),
+            ("baseline:v1.18", "baseline:v1.18", true),
+            ("restricted:v1.30", "restricted:v1.30", true),
+            ("baseline:latest", "baseline:v1.16", false),
+            ("baseline:v1.18", "baseline:v1.13", false),
+            ("restricted:v1.30", "restricted:v1.16", false),
+            ("privileged:latest", "baseline:latest", false),
+            ("baseline:latest", "restricted:latest", false),
+            ("privileged:latest", "restricted:latest", false),
+        ] {
+            let (one, two) = (standard(one), standard(two));
+            assert_eq!(one.is_like(two), expected, "{one} {two}");
+            assert_eq!(two.is_like(one), expected, "{two} {one}");
+        }
+        let privileged = Policy { enforce: standard("privileged:v1.20"), ..Policy::PRIVILEGED };
+        assert!(Policy::PRIVILEGED.is_privileged() && privileged.is_privileged());
+        assert!(Policy::PRIVILEGED.is_like(&privileged));
+        let audited = Policy { audit: standard("baseline:latest"), ..Policy::PRIVILEGED };
+        assert!(!audited.is_privileged() && audited.is_like(&audited));
+        assert!(!Policy::PRIVILEGED.is_like(&audited));
     }
 }

@@ -14,6 +14,8 @@ pub mod metrics;
 mod namespace;
 mod restricted;
 #[cfg(test)]
+mod tables;
+#[cfg(test)]
 mod tests;
 mod violation;
 mod workload;

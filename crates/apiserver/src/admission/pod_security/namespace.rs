@@ -144,3 +144,39 @@ fn ignored(namespace: &str, policy: &Policy, defaults: &Policy, labels: Option<&
     let shown = shown.join(", ");
     Some(format!("namespace {namespace:?} is exempt from Pod Security, and the policy ({shown}) will be ignored"))
 }
+
+#[cfg(test)]
+mod tests {
+    use json::json;
+
+    use super::*;
+    use crate::admission::pod_security::Version;
+
+    #[test]
+    fn the_first_of_each_controller_come_first() {
+        let pod = |name: &str, owner: &str| {
+            let owners = json!([{"uid": "other"}, {"uid": owner, "controller": !owner.is_empty()}]);
+            Arc::new(json!({"metadata": {"name": name, "ownerReferences": owners}}))
+        };
+        let pods = [("a0", "a"), ("a1", "a"), ("b0", "b"), ("x", ""), ("a2", "a"), ("c0", "c"), ("b1", "b"), ("y", "")];
+        let sorted = unlike_first(pods.into_iter().map(|(name, owner)| pod(name, owner)));
+        let names: Vec<&str> = sorted.iter().map(|pod| meta::name(pod)).collect();
+        assert_eq!(names, ["a0", "b0", "x", "c0", "y", "a1", "a2", "b1"]);
+    }
+
+    #[tokio::test]
+    async fn who_runs_out_of_time_tells_how_far_it_came() {
+        let pod = |name: &str| {
+            let spec = json!({"containers": [{"name": "c"}], "hostPID": true});
+            Arc::new(json!({"metadata": {"name": name}, "spec": spec}))
+        };
+        let pods = ["d", "b", "c", "a"].map(pod);
+        let baseline = Standard { level: Level::Baseline, version: Version::Latest };
+        let told = "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"";
+        let first = "new PodSecurity enforce level only checked against the first 1 of 4 existing pods";
+        let warnings = against(baseline, "n", &pods, Instant::now()).await;
+        assert_eq!(warnings, [first, told, "d: host namespaces"]);
+        let warnings = against(baseline, "n", &pods, Instant::now() + Duration::from_secs(3600)).await;
+        assert_eq!(warnings, [told, "a (and 3 other pods): host namespaces"]);
+    }
+}

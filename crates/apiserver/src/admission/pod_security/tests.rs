@@ -244,6 +244,12 @@ async fn labels_must_be_understood_when_they_are_set() {
     let level = "must be one of privileged, baseline, restricted";
     let version = "must be \"latest\" or \"v1.x\"";
     let refused = [
+        (None, "enforce=unknown", invalid("enforce", "unknown", level)),
+        (
+            Some("enforce=restricted enforce-version=v1.0"),
+            "enforce=privileged enforce-version=unknown",
+            invalid("enforce-version", "unknown", version),
+        ),
         (None, "enforce=strict", invalid("enforce", "strict", level)),
         (None, "warn=strict", invalid("warn", "strict", level)),
         (None, "audit=", invalid("audit", "", level)),
@@ -262,6 +268,9 @@ async fn labels_must_be_understood_when_they_are_set() {
     let malformed = "enforce=baseline enforce-version=unknown";
     for (old, new) in [
         (None, "enforce=privileged enforce-version=v1.0"),
+        (None, "enforce=baseline"),
+        (None, "enforce=restricted"),
+        (Some("enforce=unknown"), "enforce=unknown"),
         (None, "enforce=restricted enforce-version=v1.99"),
         (Some("enforce=x"), "enforce=x app=y"),
         (Some(malformed), malformed),
@@ -322,6 +331,39 @@ async fn who_makes_a_namespace_stricter_hears_of_its_pods() {
     assert_eq!(outcome(&context, namespace(None, "enforce=restricted")).await, "", "a new namespace has no Pods");
     context.pod_security.defaults.enforce = Standard { level: Level::Baseline, version: Version::Latest };
     assert_eq!(outcome(&context, namespace(Some("enforce=privileged"), "")).await, expected);
+    context.pod_security.defaults.enforce = Standard { level: Level::Restricted, version: Version::Latest };
+    let implicit = "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"restricted:latest\"\n\
+        a (and 2 other pods): privileged, allowPrivilegeEscalation != false, unrestricted capabilities, \
+        runAsNonRoot != true, seccompProfile\nd: host namespaces";
+    let change = namespace(Some("enforce=baseline enforce-version=v1.0"), "");
+    assert_eq!(outcome(&context, change).await, implicit);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_exempt_classes_are_not_counted() {
+    let of = |name: &'static str, class: Option<&str>, host_pid: bool| {
+        let mut spec = privileged();
+        spec["runtimeClassName"] = json!(class);
+        spec["hostPID"] = json!(host_pid);
+        running(name, None, spec)
+    };
+    let mut context = context(vec![
+        of("noruntimeclasspod", None, false),
+        of("runtimeclass1pod", Some("runtimeclass1"), false),
+        of("runtimeclass2pod", Some("runtimeclass2"), false),
+        of("runtimeclass3pod", None, true),
+    ])
+    .await;
+    let told = |others: &str| {
+        format!(
+            "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\"\n\
+            noruntimeclasspod (and {others}): privileged\nruntimeclass3pod: host namespaces, privileged"
+        )
+    };
+    let change = || namespace(Some("enforce=privileged"), "enforce=baseline");
+    assert_eq!(outcome(&context, change()).await, told("2 other pods"));
+    context.pod_security.exempt.runtime_classes = vec!["runtimeclass1".to_owned()];
+    assert_eq!(outcome(&context, change()).await, told("1 other pod"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -347,6 +389,18 @@ async fn who_labels_an_exempt_namespace_is_told() {
     let labels = "enforce=restricted enforce-version=v1.0 audit=restricted warn=baseline";
     let all = told("enforce=restricted:v1.0, audit=restricted:latest, warn=baseline:latest");
     assert_eq!(outcome(&context, namespace(Some(""), labels)).await, all);
+    for (labels, policy) in [
+        ("enforce=restricted", "enforce=restricted:latest"),
+        ("enforce=baseline", "enforce=baseline:latest"),
+        ("warn=baseline", "warn=baseline:latest"),
+    ] {
+        assert_eq!(outcome(&context, namespace(None, labels)).await, told(policy));
+    }
+    let versions = "enforce=privileged enforce-version=v1.24 warn-version=v1.25";
+    assert_eq!(outcome(&context, namespace(None, versions)).await, "");
+    // Updates that enforce nothing more are not worth a word here either.
+    assert_eq!(outcome(&context, namespace(Some(""), "audit=restricted")).await, "");
+    assert_eq!(outcome(&context, namespace(Some("enforce=restricted"), "enforce=baseline")).await, "");
     assert_eq!(outcome(&context, namespace(None, "audit=restricted")).await, told("audit=restricted:latest"));
     assert_eq!(outcome(&context, namespace(None, "enforce=privileged warn-version=v1.2")).await, "");
     assert_eq!(outcome(&context, namespace(None, "")).await, "");

@@ -532,6 +532,12 @@ fn resource_verb(method: &Method) -> &'static str {
     }
 }
 
+/// Whether a list of this kind has pages, perhaps as of any revision: upstream's cache answers such a list, and in one piece; of
+/// kinds whose objects end by themselves it has nothing.
+pub fn has_pages(definition: &Definition, as_of_any: bool) -> bool {
+    !as_of_any || definition.lifetime_seconds.is_some()
+}
+
 /// How query parameters of options say yes: with anything but a plain no.
 pub fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
