@@ -285,8 +285,11 @@ async fn the_file_is_followed() {
     std::fs::write(&file, config(&[&no, &yes], rbac)).unwrap();
     until(403, "success", "2").await;
     // Those that need nothing of the start may come and go.
-    std::fs::write(&file, config(&[], &format!("{rbac}, {{type: AlwaysAllow, name: all}}").replacen(", ", "", 1)))
-        .unwrap();
+    std::fs::write(
+        &file,
+        config(&[], &format!("{rbac}, {{type: AlwaysAllow, name: alwaysallow}}").replacen(", ", "", 1)),
+    )
+    .unwrap();
     until(200, "success", "3").await;
     std::fs::write(&file, config(&[&no, &yes], rbac)).unwrap();
     until(403, "success", "4").await;
