@@ -7,10 +7,7 @@
 //!
 //! Upstream has no counterpart: there the seats are held, and a webhook that hangs fills the priority level.
 
-use std::{
-    cell::{Cell, RefCell},
-    sync::Arc,
-};
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use api::status::StatusError;
 use http::Extensions;
@@ -61,8 +58,8 @@ pub struct Standing {
     /// Nobody for requests that did not come over a connection: their callers bound themselves.
     sender: Option<(Asker, Answering)>,
     seat: RefCell<Option<Seat>>,
-    /// Those that it waits for now.
-    waits_for: Cell<usize>,
+    /// Those that it waits for now, each with the number of its questions to him and the room that it has for all of them.
+    waits_for: RefCell<HashMap<String, (usize, [Place; 2])>>,
 }
 
 tokio::task_local! {
@@ -72,27 +69,39 @@ tokio::task_local! {
 impl Standing {
     pub(super) fn new(rooms: &Arc<Rooms>, of: &Extensions, seat: Option<Seat>) -> Self {
         let sender = of.get::<Asker>().cloned().zip(of.get::<Answering>().cloned());
-        Standing { rooms: rooms.clone(), sender, seat: RefCell::new(seat), waits_for: Cell::new(0) }
+        Standing { rooms: rooms.clone(), sender, seat: RefCell::new(seat), waits_for: RefCell::default() }
     }
 
     /// Begins a wait, if it needs room.
     fn begin(&self, whom: &str) -> Result<Option<Wait>, StatusError> {
         let Some((asker, answering)) = &self.sender else { return Ok(None) };
+        let mut waits = self.waits_for.borrow_mut();
+        if let Some((questions, _)) = waits.get_mut(whom) {
+            *questions += 1;
+            return Ok(Some(Wait(whom.to_owned())));
+        }
         let room = self.rooms.room(asker, whom, large::bytes())?;
-        if self.waits_for.replace(self.waits_for.get() + 1) == 0 {
+        if waits.is_empty() {
             if let Some(seat) = &mut *self.seat.borrow_mut() {
                 seat.leave();
             }
             answering.lend();
             large::leave();
         }
-        Ok(Some(Wait { _room: room }))
+        waits.insert(whom.to_owned(), (1, room));
+        Ok(Some(Wait(whom.to_owned())))
     }
 
     /// Ends one.
-    fn end(&self) {
-        self.waits_for.set(self.waits_for.get() - 1);
-        if self.waits() {
+    fn end(&self, whom: &str) {
+        let mut waits = self.waits_for.borrow_mut();
+        let Some((questions, _)) = waits.get_mut(whom) else { return };
+        *questions -= 1;
+        if *questions > 0 {
+            return;
+        }
+        waits.remove(whom);
+        if !waits.is_empty() {
             return;
         }
         if let Some((_, answering)) = &self.sender {
@@ -104,7 +113,7 @@ impl Standing {
     }
 
     fn waits(&self) -> bool {
-        self.waits_for.get() > 0
+        !self.waits_for.borrow().is_empty()
     }
 }
 
@@ -114,14 +123,12 @@ pub fn within<W: Future>(standing: Standing, work: W) -> impl Future<Output = W:
 }
 
 /// One wait of a request. When it ends, also by being given up, and is the last of them, the request has its own again.
-struct Wait {
-    _room: [Place; 2],
-}
+struct Wait(String);
 
 impl Drop for Wait {
     fn drop(&mut self) {
         // Where there is no standing any more, the whole request has been given up, and its own with it.
-        let _ = STANDING.try_with(Standing::end);
+        let _ = STANDING.try_with(|standing| standing.end(&self.0));
     }
 }
 

@@ -100,6 +100,10 @@ async fn a_webhook_that_hangs_harms_its_own_requests_alone() {
 async fn whoever_is_answered_goes_on_at_once() {
     let (reached, _listening, hook) = start().await;
     hook.be("/one", Mood::Saying(|_| json!({"allowed": true})));
+    // Several webhooks at one place are asked at once, and one request needs no more room for that.
+    let scene = Scene { talk: Talk(reached.server.clone()), hook };
+    let more: Vec<Value> = ["two", "three", "four"].map(|name| scene.webhook(name, json!({}))).into();
+    scene.configure("validating", "more", &more).await;
     let mut writing = tokio::task::JoinSet::new();
     let connection = reached.over_http2().await;
     for index in 0..PART {
