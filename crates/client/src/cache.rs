@@ -54,11 +54,8 @@ pub struct Change<K> {
     pub new: Option<Arc<K>>,
 }
 
-impl<K> Clone for Change<K> {
-    fn clone(&self) -> Self {
-        Change { key: self.key.clone(), old: self.old.clone(), new: self.new.clone() }
-    }
-}
+/// A subscriber's end. All subscribers are handed the same change.
+pub type Changes<K> = broadcast::Receiver<Arc<Change<K>>>;
 
 /// Computes the index values of an object (owner UIDs, node name, …).
 pub type IndexFn<K> = fn(&K) -> Vec<String>;
@@ -96,7 +93,7 @@ pub struct Cache<K> {
     state: RwLock<State<K>>,
     /// The revision the cache has reached: it holds every change up to it. 0 until the first list is in.
     revision: Progress,
-    changes: broadcast::Sender<Change<K>>,
+    changes: broadcast::Sender<Arc<Change<K>>>,
     listened: Mutex<Listened>,
 }
 
@@ -161,7 +158,7 @@ impl<K: Kind> Cache<K> {
     }
 
     /// Changes from now on. On `RecvError::Lagged` the subscriber must look at every object again.
-    pub fn subscribe(&self) -> broadcast::Receiver<Change<K>> {
+    pub fn subscribe(&self) -> Changes<K> {
         self.changes.subscribe()
     }
 
@@ -205,7 +202,7 @@ impl<K: Kind> Cache<K> {
         };
         if old.is_some() || new.is_some() {
             // No subscriber is fine.
-            let _ = self.changes.send(Change { key, old, new });
+            let _ = self.changes.send(Arc::new(Change { key, old, new }));
         }
     }
 }

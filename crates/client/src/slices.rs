@@ -4,10 +4,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::broadcast::error::RecvError;
 
 use crate::{
-    cache::{Cache, Change, Key},
+    cache::{Cache, Change, Changes, Key},
     caches::Caches,
 };
 
@@ -32,8 +32,8 @@ pub fn index_by_service(cache: &Cache<EndpointSlice>) {
 pub struct Services {
     services: Arc<Cache<Service>>,
     slices: Arc<Cache<EndpointSlice>>,
-    service_changes: Receiver<Change<Service>>,
-    slice_changes: Receiver<Change<EndpointSlice>>,
+    service_changes: Changes<Service>,
+    slice_changes: Changes<EndpointSlice>,
 }
 
 /// The Services that changed, themselves or in their slices.
@@ -45,21 +45,21 @@ pub enum Changed {
 }
 
 impl Changed {
-    fn add<K>(&mut self, received: Result<Change<K>, RecvError>, keys_of: impl Fn(Change<K>) -> Vec<Key>) {
+    fn add<K>(&mut self, received: Result<Arc<Change<K>>, RecvError>, keys_of: impl Fn(&Change<K>) -> Vec<Key>) {
         match (received, self) {
-            (Ok(change), Changed::These(keys)) => keys.extend(keys_of(change)),
+            (Ok(change), Changed::These(keys)) => keys.extend(keys_of(&change)),
             (Ok(_), Changed::Any) => {}
             (Err(_), whatever) => *whatever = Changed::Any,
         }
     }
 }
 
-fn of_service(change: Change<Service>) -> Vec<Key> {
-    vec![change.key]
+fn of_service(change: &Change<Service>) -> Vec<Key> {
+    vec![change.key.clone()]
 }
 
-fn of_slice(change: Change<EndpointSlice>) -> Vec<Key> {
-    [change.old, change.new].into_iter().flatten().filter_map(|s| service_of(&s)).collect()
+fn of_slice(change: &Change<EndpointSlice>) -> Vec<Key> {
+    [&change.old, &change.new].into_iter().flatten().filter_map(|s| service_of(s)).collect()
 }
 
 impl Services {
@@ -117,8 +117,8 @@ mod tests {
         };
         let moved = Change { key: Key::new("d", "slice"), old: slice("a"), new: slice("b") };
         let mut changed = Changed::These(BTreeSet::new());
-        changed.add(Ok(moved), of_slice);
-        changed.add(Ok(Change::<Service> { key: Key::new("d", "c"), old: None, new: None }), of_service);
+        changed.add(Ok(Arc::new(moved)), of_slice);
+        changed.add(Ok(Arc::new(Change::<Service> { key: Key::new("d", "c"), old: None, new: None })), of_service);
         assert_eq!(changed, Changed::These(["a", "b", "c"].map(|n| Key::new("d", n)).into()));
         changed.add(Err(RecvError::Lagged(1)), of_service);
         assert_eq!(changed, Changed::Any);

@@ -6,12 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use client::{Cache, Caches, Change, Key, Kind};
+use client::{Cache, Caches, Change, Changes, Key, Kind};
 use futures::FutureExt;
-use tokio::{
-    sync::broadcast::{self, error::RecvError},
-    task::JoinSet,
-};
+use tokio::{sync::broadcast::error::RecvError, task::JoinSet};
 
 use crate::{
     act::{Progress, Progresses},
@@ -164,7 +161,7 @@ impl<C: Kind> Fed<C> {
         (self.keys)(change, &self.caches).into_iter().for_each(|key| self.queue.add(key));
     }
 
-    async fn follow(self, cache: Arc<Cache<C>>, mut changes: broadcast::Receiver<Change<C>>) {
+    async fn follow(self, cache: Arc<Cache<C>>, mut changes: Changes<C>) {
         loop {
             match changes.recv().await {
                 Ok(change) => self.add(&change),

@@ -4,15 +4,12 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use client::{
-    Cache, Caches, Change, EventKind, EventRecorder, Key,
+    Cache, Caches, Change, Changes, EventKind, EventRecorder, Key,
     slices::{Changed, Services},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use parking_lot::RwLock;
-use tokio::{
-    sync::broadcast::{Receiver, error::RecvError},
-    task::JoinSet,
-};
+use tokio::{sync::broadcast::error::RecvError, task::JoinSet};
 
 use crate::{
     Config,
@@ -180,6 +177,6 @@ impl Corefile {
 }
 
 /// Waits for a change; lost ones are changes. `false` when there will be none.
-async fn next<K>(changes: &mut Receiver<Change<K>>) -> bool {
+async fn next<K>(changes: &mut Changes<K>) -> bool {
     !matches!(changes.recv().await, Err(RecvError::Closed))
 }

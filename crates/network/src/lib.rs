@@ -27,16 +27,13 @@ use std::{
     time::Duration,
 };
 
-use client::{Api, Caches, Change, Client, Key};
+use client::{Api, Caches, Changes, Client, Key};
 use futures::{StreamExt, stream::FuturesUnordered};
 use ipnet::IpNet;
 use json::json;
 use k8s_openapi::api::core::v1::Node;
 use nft::Family;
-use tokio::{
-    sync::broadcast::{Receiver, error::RecvError},
-    task::JoinSet,
-};
+use tokio::{sync::broadcast::error::RecvError, task::JoinSet};
 
 pub use error::{LinkError, NetworkError};
 use overlay::{
@@ -197,7 +194,7 @@ fn told(node: Option<&Node>) -> Option<[Option<overlay::peers::Peer>; 2]> {
 }
 
 /// Waits for a change that matters; lost changes may have been some. False when there will be none any more.
-async fn news(changes: &mut Receiver<Change<Node>>, matters: impl Fn(Option<&Node>, Option<&Node>) -> bool) -> bool {
+async fn news(changes: &mut Changes<Node>, matters: impl Fn(Option<&Node>, Option<&Node>) -> bool) -> bool {
     loop {
         match changes.recv().await {
             Ok(change) if !matters(change.old.as_deref(), change.new.as_deref()) => {}

@@ -1,17 +1,17 @@
 //! How many changes of Services and EndpointSlices came, and when their causes were seen: for the metrics alone.
 
-use client::{Caches, Change, slices::service_of};
+use client::{Caches, Change, Changes, slices::service_of};
 use clock::Timestamp;
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use nft::Family;
-use tokio::sync::broadcast::{Receiver, error::TryRecvError};
+use tokio::sync::broadcast::error::TryRecvError;
 
 /// The annotation with which an endpoints controller says when it saw what it reacts to.
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 pub struct Arrivals {
-    services: Receiver<Change<Service>>,
-    slices: Receiver<Change<EndpointSlice>>,
+    services: Changes<Service>,
+    slices: Changes<EndpointSlice>,
 }
 
 /// The changes since the last look.
@@ -31,18 +31,18 @@ impl Arrivals {
         let mut arrived = Arrived::default();
         drain(&mut self.services, &mut arrived.services, |_| {});
         let (slices, causes) = (&mut arrived.slices, &mut arrived.causes);
-        drain(&mut self.slices, slices, |change| causes.extend(cause(&change)));
+        drain(&mut self.slices, slices, |change| causes.extend(cause(change)));
         arrived
     }
 }
 
 /// Counts what is there; what was lost counts too.
-fn drain<T: Clone>(from: &mut Receiver<T>, count: &mut u64, mut each: impl FnMut(T)) {
+fn drain<K>(from: &mut Changes<K>, count: &mut u64, mut each: impl FnMut(&Change<K>)) {
     loop {
         match from.try_recv() {
             Ok(change) => {
                 *count += 1;
-                each(change);
+                each(&change);
             }
             Err(TryRecvError::Lagged(lost)) => *count += lost,
             Err(TryRecvError::Empty | TryRecvError::Closed) => return,

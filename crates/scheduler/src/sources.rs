@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use api::{features::Feature, rules::selector::Selector};
-use client::{Cache, Caches, Key, Kind};
+use client::{Cache, Caches, Change, Changes, Key, Kind};
 use clock::{Duration, Instant};
 use futures::future::{BoxFuture, select_all};
 use k8s_openapi::api::{
@@ -18,7 +18,7 @@ use k8s_openapi::api::{
     scheduling::v1alpha1::Workload,
     storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
 };
-use tokio::sync::broadcast::{Receiver, error::RecvError, error::TryRecvError};
+use tokio::sync::broadcast::{error::RecvError, error::TryRecvError};
 
 use crate::{
     attachable::{self, Attachable, Attachment, Limits},
@@ -35,9 +35,9 @@ type Apply<K> = fn(&mut Engine, &Key, Option<&K>);
 /// One kind's cache with the changes that the engine has not seen.
 struct Feed<K> {
     cache: Arc<Cache<K>>,
-    changes: Receiver<client::Change<K>>,
+    changes: Changes<K>,
     /// A change that was waited for, or `None` for some that were lost.
-    next: Option<Option<client::Change<K>>>,
+    next: Option<Option<Arc<Change<K>>>>,
     held: fn(&Engine) -> Vec<Key>,
     apply: Apply<K>,
 }

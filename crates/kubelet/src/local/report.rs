@@ -11,11 +11,10 @@ use api::rules::{
     local_volume::{Offer, REMOVED, TO_REMOVE, names, text},
     volume::annotation,
 };
-use client::{Api, Change, Key};
+use client::{Api, Changes, Key};
 use files::modes;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::Node;
-use tokio::sync::broadcast::Receiver;
 
 use super::LocalVolumes;
 use crate::{
@@ -66,7 +65,7 @@ pub async fn run(kubelet: Arc<Kubelet>) {
 }
 
 /// Until somebody asks for something else than before. Lost changes mean another look.
-async fn ordered(changes: &mut Receiver<Change<Node>>) {
+async fn ordered(changes: &mut Changes<Node>) {
     let order = |node: &Option<Arc<Node>>| {
         node.as_ref().and_then(|node| annotation(&node.metadata, TO_REMOVE).map(str::to_owned))
     };

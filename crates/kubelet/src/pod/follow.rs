@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use client::{
-    Change,
+    Changes,
     rest::{Collection, Form, Resource},
 };
 use k8s_openapi::api::{
@@ -11,10 +11,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Secret},
 };
 use tokio::{
-    sync::{
-        Notify,
-        broadcast::{Receiver, error::RecvError},
-    },
+    sync::{Notify, broadcast::error::RecvError},
     task::JoinSet,
 };
 
@@ -77,10 +74,12 @@ impl Follower {
 }
 
 /// Tells of every change of the Pod's requests for certificates.
-async fn follow_requests(mut changes: Receiver<Change<PodCertificateRequest>>, pod_uid: String, changed: Arc<Notify>) {
+async fn follow_requests(mut changes: Changes<PodCertificateRequest>, pod_uid: String, changed: Arc<Notify>) {
     loop {
         let is_ours = match changes.recv().await {
-            Ok(change) => change.new.or(change.old).is_some_and(|request| request.spec.pod_uid == pod_uid),
+            Ok(change) => {
+                change.new.as_ref().or(change.old.as_ref()).is_some_and(|request| request.spec.pod_uid == pod_uid)
+            }
             Err(RecvError::Lagged(_)) => true,
             Err(RecvError::Closed) => return,
         };

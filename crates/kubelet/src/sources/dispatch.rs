@@ -109,9 +109,9 @@ pub async fn run(kubelet: Arc<Kubelet>, caches: Caches) {
                 dispatcher.adopt_orphans().await;
             }
             change = changes.recv(), if dispatcher.synced => match change {
-                Ok(change) => match change.new {
-                    Some(pod) => dispatcher.api_pod(pod).await,
-                    None => if let Some(old) = change.old { dispatcher.api_gone(&old) },
+                Ok(change) => match &change.new {
+                    Some(pod) => dispatcher.api_pod(pod.clone()).await,
+                    None => if let Some(old) = &change.old { dispatcher.api_gone(old) },
                 },
                 Err(RecvError::Lagged(_)) => {
                     let uids = cache.list().iter().filter_map(|p| p.metadata.uid.clone()).collect();

@@ -2,9 +2,9 @@
 
 use std::{future::pending, sync::Arc};
 
-use client::{Cache, Caches, Change, Client};
+use client::{Cache, Caches, Change, Changes, Client};
 use k8s_openapi::api::core::v1::Namespace;
-use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::broadcast::error::RecvError;
 
 use super::sources::there;
 use crate::{node::Node, pod::Pod};
@@ -15,9 +15,9 @@ const WITH_ADDRESS: &str = "status.phase!=Succeeded,status.phase!=Failed";
 pub struct Cluster {
     client: Client,
     pub namespaces: Arc<Cache<Namespace>>,
-    namespace_changes: Receiver<Change<Namespace>>,
+    namespace_changes: Changes<Namespace>,
     pub pods: Arc<Cache<Pod>>,
-    pod_changes: Receiver<Change<Pod>>,
+    pod_changes: Changes<Pod>,
     nodes: Option<Nodes>,
     /// The caches are kept current while this lives.
     _caches: Caches,
@@ -25,16 +25,16 @@ pub struct Cluster {
 
 struct Nodes {
     cache: Arc<Cache<Node>>,
-    changes: Receiver<Change<Node>>,
+    changes: Changes<Node>,
     /// It goes when no rule asks for nodes any more.
     _caches: Caches,
 }
 
 /// One change.
 pub enum News {
-    Namespace(Result<Change<Namespace>, RecvError>),
-    Pod(Result<Change<Pod>, RecvError>),
-    Node(Result<Change<Node>, RecvError>),
+    Namespace(Result<Arc<Change<Namespace>>, RecvError>),
+    Pod(Result<Arc<Change<Pod>>, RecvError>),
+    Node(Result<Arc<Change<Node>>, RecvError>),
 }
 
 impl Cluster {

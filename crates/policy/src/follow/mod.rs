@@ -179,7 +179,7 @@ impl Follower {
             Happened::Policy(Some(name)) => self.look_at_policy(&name),
             Happened::News(News::Namespace(Ok(change))) => self.look_at_namespace(cluster, &change.key.name),
             Happened::News(News::Node(Ok(change))) => self.look_at_node(cluster, &change.key.name),
-            Happened::News(News::Pod(Ok(change))) => self.hear_of_pod(cluster, change),
+            Happened::News(News::Pod(Ok(change))) => self.hear_of_pod(cluster, &change),
             Happened::Policy(None) | Happened::News(_) => self.look_at_all(cluster),
             Happened::Arrival(arrival) => self.arrive(*arrival),
         }
@@ -206,8 +206,8 @@ impl Follower {
         }
     }
 
-    fn hear_of_pod(&mut self, cluster: &Cluster, change: Change<Pod>) {
-        let (old, new) = (change.old.map(|p| p.identity()), change.new.map(|p| p.identity()));
+    fn hear_of_pod(&mut self, cluster: &Cluster, change: &Change<Pod>) {
+        let [old, new] = [&change.old, &change.new].map(|pod| pod.as_ref().map(|pod| pod.identity()));
         if let Some(gone) = old.filter(|old| new.as_ref() != Some(old)) {
             self.arrived.remove(&gone);
             self.world.set_pod(&gone, None);

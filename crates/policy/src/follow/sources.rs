@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::{Cache, Caches, Change, Client, Key, Kind};
+use client::{Cache, Caches, Change, Changes, Client, Key, Kind};
 use k8s_openapi::api::{core::v1::ObjectReference, networking::v1::NetworkPolicy};
 use tokio::{
     sync::broadcast::{
@@ -22,7 +22,7 @@ use crate::{
 struct Source<K> {
     kind: PolicyKind,
     cache: Arc<Cache<K>>,
-    changes: Receiver<Change<K>>,
+    changes: Changes<K>,
 }
 
 /// The name of a policy that changed; `None` when changes were lost.
@@ -33,8 +33,8 @@ impl<K: Kind> Source<K> {
         Source { kind, changes: cache.subscribe(), cache }
     }
 
-    fn named(&self, change: Result<Change<K>, RecvError>) -> Changed {
-        change.ok().map(|change| PolicyName::new(self.kind, change.key))
+    fn named(&self, change: Result<Arc<Change<K>>, RecvError>) -> Changed {
+        change.ok().map(|change| PolicyName::new(self.kind, change.key.clone()))
     }
 
     async fn change(&mut self) -> Changed {

@@ -9,13 +9,13 @@ use std::{
 };
 
 use client::{
-    Api, Caches, Change, Client,
+    Api, Caches, Changes, Client,
     rest::{self, DeleteOptions},
     slices::SERVICE_NAME_LABEL,
 };
 use json::{Value, json};
 use k8s_openapi::api::{core::v1::Node, discovery::v1::EndpointSlice};
-use tokio::sync::broadcast::{Receiver, error::TryRecvError};
+use tokio::sync::broadcast::error::TryRecvError;
 
 use crate::control_plane::objects::{apply, bind_cluster_role, role_and_binding, subject};
 
@@ -61,7 +61,7 @@ pub async fn run(client: Client, caches: Caches, address: IpAddr) {
 
 /// Waits until a node answers elsewhere than before, or not any more, and takes with it all that is known by then. Lost
 /// changes mean another look at all nodes.
-async fn news(changes: &mut Receiver<Change<Node>>, v6: bool) {
+async fn news(changes: &mut Changes<Node>, v6: bool) {
     let answers = |node: &Option<Arc<Node>>| node.as_deref().and_then(|node| endpoint(node, v6));
     while let Ok(change) = changes.recv().await
         && answers(&change.old) == answers(&change.new)
@@ -196,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn a_heartbeat_is_no_news() {
         let (sender, mut changes) = tokio::sync::broadcast::channel(4);
-        let change = |old, new| Change { key: client::Key::new("", "a"), old, new };
+        let change = |old, new| Arc::new(client::Change { key: client::Key::new("", "a"), old, new });
         let (silent, speaks) = (node("a", "10.0.0.1", None), node("a", "10.0.0.1", Some("53")));
         let send =
             |old: &Arc<Node>, new: &Arc<Node>| sender.send(change(Some(old.clone()), Some(new.clone()))).unwrap();
