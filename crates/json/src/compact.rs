@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use crate::{Map, Number, Value};
+use crate::{Key, Map, Number, Value};
 
 impl Value {
     /// Appends the value as Go would write it.
@@ -35,11 +35,23 @@ fn append_map(out: &mut Vec<u8>, map: &Map) {
         if at > 0 {
             out.push(b',');
         }
-        append_string(out, name);
-        out.push(b':');
+        append_name(out, name);
         value.append_to(out);
     }
     out.push(b'}');
+}
+
+/// Appends the name of a field, with its colon. Nearly all are known to need no escape.
+#[inline]
+pub fn append_name(out: &mut Vec<u8>, name: &Key) {
+    if !name.is_known() {
+        append_string(out, name);
+        return out.push(b':');
+    }
+    out.reserve(name.len() + 3);
+    out.push(b'"');
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
 }
 
 /// A number without a fraction has none in the text either, and very large and very small ones have an exponent with its sign.

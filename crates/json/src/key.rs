@@ -7,6 +7,8 @@ use serde::{
     de::{Error, Visitor},
 };
 
+use crate::compact::is_plain;
+
 /// Names in two parts up to this length are looked up without an allocation.
 const JOINED_MAX: usize = 64;
 
@@ -16,6 +18,8 @@ pub struct Key(Text);
 #[derive(Clone)]
 enum Text {
     Static(&'static str),
+    /// One of those told to [`know`], which stand in JSON as they are.
+    Known(&'static str),
     Shared(Arc<str>),
 }
 
@@ -28,7 +32,7 @@ impl Key {
     #[inline]
     pub fn of(name: &str) -> Key {
         match KNOWN.get().and_then(|known| known.get(name)) {
-            Some(name) => Key::fixed(name),
+            Some(name) => Key(Text::Known(name)),
             None => Key(Text::Shared(name.into())),
         }
     }
@@ -51,9 +55,15 @@ impl Key {
     #[inline]
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            Text::Static(name) => name,
+            Text::Static(name) | Text::Known(name) => name,
             Text::Shared(name) => name,
         }
+    }
+
+    /// Whether it is known without a look that the name stands in JSON as it is.
+    #[inline]
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(self.0, Text::Known(_))
     }
 }
 
@@ -67,13 +77,14 @@ struct Known {
 
 static KNOWN: OnceLock<Known> = OnceLock::new();
 
-/// Says which names many objects have. The first call counts.
+/// Says which names many objects have; those that JSON escapes are none of them. The first call counts.
 pub fn know(names: impl FnOnce() -> Vec<&'static str>) {
     KNOWN.get_or_init(|| Known::new(names()));
 }
 
 impl Known {
     fn new(mut names: Vec<&'static str>) -> Known {
+        names.retain(|name| is_plain(name));
         names.truncate(usize::from(u16::MAX));
         let slots = vec![0; (names.len() * 2 + 2).next_power_of_two()].into();
         let mut known = Known { names: Vec::with_capacity(names.len()), slots };
@@ -303,6 +314,8 @@ mod tests {
         for name in ["c", "metadat", "metadataa", "cluster"] {
             assert_eq!(known.get(name), None, "{name}");
         }
+        let escaped = Known::new(vec!["a\"b", "a<b", "a\nb"]);
+        assert!(escaped.names.is_empty(), "a known name is written as it is");
     }
 
     #[test]

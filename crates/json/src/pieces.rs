@@ -39,7 +39,8 @@ impl<'de> Reader<'_, 'de> {
             Source::Text(text) => match text.sort()? {
                 Sort::Array => {
                     text.enter()?;
-                    Ok(Some(Items::Text { text, first: true, ended: false }))
+                    let ended = !text.next(b']', true)?;
+                    Ok(Some(Items::Text { text, is_at_item: !ended, ended }))
                 }
                 _ => Ok(None),
             },
@@ -169,7 +170,7 @@ impl<'de> Deserializer<'de> for Name<'de> {
 /// The items of a list that are left to read.
 pub(crate) enum Items<'r, 'de> {
     Tree(std::slice::Iter<'de, Value>),
-    Text { text: &'r mut Text<'de>, first: bool, ended: bool },
+    Text { text: &'r mut Text<'de>, is_at_item: bool, ended: bool },
 }
 
 impl<'de> Items<'_, 'de> {
@@ -190,8 +191,10 @@ impl<'de> Items<'_, 'de> {
                 None => return Ok(None),
             },
             Items::Text { ended: true, .. } => return Ok(None),
-            Items::Text { text, first, ended } => {
-                *ended = !text.next(b']', std::mem::take(first))?;
+            Items::Text { text, is_at_item, ended } => {
+                if !std::mem::take(is_at_item) {
+                    *ended = !text.next(b']', false)?;
+                }
                 if *ended {
                     return Ok(None);
                 }
@@ -215,7 +218,8 @@ impl<'de> SeqAccess<'de> for Items<'_, 'de> {
     fn size_hint(&self) -> Option<usize> {
         match self {
             Items::Tree(left) => Some(left.len()),
-            Items::Text { .. } => None,
+            // Most lists of objects have one item, and a list that begins without a hint has room for four: what is read is kept.
+            Items::Text { is_at_item, .. } => Some(usize::from(*is_at_item)),
         }
     }
 }
@@ -267,5 +271,22 @@ impl<'de> VariantAccess<'de> for Held<'_, 'de> {
 
     fn struct_variant<V: Visitor<'de>>(self, _fields: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
         self.value(&"struct variant")?.deserialize_struct("", &[], visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_list_takes_room_for_what_it_most_often_holds() {
+        let check = |text: &str, items: &[u64], room: usize| {
+            let read: Vec<u64> = crate::from_text(text).expect("a list of numbers");
+            assert_eq!((&*read, read.capacity()), (items, room), "{text}");
+        };
+        check("[]", &[], 0);
+        check("[ 7 ]", &[7], 1);
+        check("[1, 2, 3]", &[1, 2, 3], 4);
+        for broken in ["[", "[1", "[1,", "[1,]", "[,1]", "[1 2]", "[}"] {
+            assert!(crate::from_text::<Vec<u64>>(broken).is_err(), "{broken}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::de::Error as _;
 
-use crate::{Error, Number, compact::ordinary};
+use crate::{Error, Number, compact::ordinary, plain};
 
 /// Values within values that are read: the stack is not the text's to fill. `serde_json` has the same bound.
 const DEPTH_MAX: u8 = 128;
@@ -204,6 +204,11 @@ impl<'de> Text<'de> {
 
     /// Passes over a value.
     pub(crate) fn skip(&mut self) -> Result<(), Error> {
+        self.peek();
+        if let Some(end) = plain::end(self.text.as_bytes(), self.at, DEPTH_MAX - 1 - self.depth) {
+            self.at = end;
+            return Ok(());
+        }
         match self.sort()? {
             Sort::Null => self.word("null"),
             Sort::Bool(value) => self.word(if value { "true" } else { "false" }),
@@ -238,6 +243,26 @@ impl<'de> Text<'de> {
         match self.peek() {
             None => Ok(()),
             Some(_) => Err(self.error("trailing characters")),
+        }
+    }
+}
+
+/// How long the value is that text begins with, spaces before it included.
+pub fn length_of_value(text: &str) -> Option<usize> {
+    let mut text = Text::new(text);
+    text.skip().ok().map(|()| text.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_length_of_a_value_is_found_whatever_it_holds() {
+        let given =
+            [(r#"{"a":"\"}"}}"#, Some(11)), (" [1.5, 2] ,", Some(9)), (r#"{"a":1}}"#, Some(7)), (r#"{"a""#, None)];
+        for (text, length) in given {
+            assert_eq!(length_of_value(text), length, "{text}");
         }
     }
 }

@@ -11,6 +11,7 @@ mod flags;
 mod given;
 mod holder;
 mod layout;
+mod mimalloc;
 mod node;
 mod program_text;
 mod progress;

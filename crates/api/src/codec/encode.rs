@@ -105,8 +105,7 @@ impl<'v> Encoder<'_, 'v> {
         if !first {
             self.out.push(b',');
         }
-        json::append_string(self.out, name);
-        self.out.push(b':');
+        json::append_name(self.out, name);
     }
 }
 

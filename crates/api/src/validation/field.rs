@@ -18,25 +18,37 @@ impl Path {
 
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Path(name.to_owned()) } else { self.with([".", name, ""]) }
+        let mut path = self.with_room(name.len() + 1);
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(name);
+        Path(path)
     }
 
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        self.with(["[", &index.to_string(), "]"])
+        self.bracketed(itoa::Buffer::new().format(index))
     }
 
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        self.with(["[", &bounds::cut(key, STEP_MAX), "]"])
+        self.bracketed(&bounds::cut(key, STEP_MAX))
+    }
+
+    fn bracketed(&self, step: &str) -> Self {
+        let mut path = self.with_room(step.len() + 2);
+        path.push('[');
+        path.push_str(step);
+        path.push(']');
+        Path(path)
     }
 
     /// Validation builds a path for every field it looks at, so this is made without the formatting machinery.
-    fn with(&self, parts: [&str; 3]) -> Self {
-        let mut path = String::with_capacity(self.0.len() + parts.iter().map(|p| p.len()).sum::<usize>());
+    fn with_room(&self, further: usize) -> String {
+        let mut path = String::with_capacity(self.0.len() + further);
         path.push_str(&self.0);
-        parts.iter().for_each(|part| path.push_str(part));
-        Path(path)
+        path
     }
 }
 
@@ -123,12 +135,19 @@ pub fn quote(text: &str) -> String {
             '\t' => out.push_str("\\t"),
             '\u{b}' => out.push_str("\\v"),
             c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
+            c if is_shown(c) => out.push(c),
+            c if u32::from(c) > 0xffff => out.push_str(&format!("\\U{:08x}", u32::from(c))),
+            c => out.push_str(&format!("\\u{:04x}", u32::from(c))),
         }
     }
     out.push('"');
     out
+}
+
+/// Whether a character can be seen, as Go has it: letters, marks, numbers, punctuation, symbols and the one space of ASCII. Marks are
+/// asked about behind a letter, where they belong.
+fn is_shown(c: char) -> bool {
+    c.is_ascii() || ['a', c].iter().collect::<String>().escape_debug().nth(1) == Some(c)
 }
 
 impl FieldError {
@@ -218,6 +237,11 @@ mod tests {
     #[test]
     fn values_are_shown_as_go_shows_them() {
         assert_eq!(show("a \"b\"\n\u{1}<"), "\"a \\\"b\\\"\\n\\x01<\"");
+        let seen = "é \u{301}ß漢😀";
+        assert_eq!(quote(seen), format!("\"{seen}\""));
+        let unseen = "\u{85}\u{a0}\u{ad}\u{200b}\u{202e}\u{2028}\u{3000}\u{e000}\u{feff}\u{e0001}\u{10ffff}\u{7f}";
+        let escaped = r#""\u0085\u00a0\u00ad\u200b\u202e\u2028\u3000\ue000\ufeff\U000e0001\U0010ffff\x7f""#;
+        assert_eq!(quote(unseen), escaped);
         assert_eq!(show(["a<b"]), "[\"a\\u003cb\"]");
         assert_eq!((show(None::<i64>), show(true), show(5)), ("null".to_owned(), "true".to_owned(), "5".to_owned()));
         assert_eq!((show(1e10), show([1e10, 1e-7])), ("1e+10".to_owned(), "[10000000000,1e-7]".to_owned()));

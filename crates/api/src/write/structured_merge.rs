@@ -169,6 +169,10 @@ fn compare_node(ty: &Type, old: Option<&Value>, new: Option<&Value>) -> Nodes {
 /// Both maps are sorted: they are walked side by side.
 fn compare_maps(ty: &Type, old: Option<&Map>, new: Option<&Map>) -> Difference {
     let mut difference = Difference::default();
+    if let (None, Some(new)) = (old, new) {
+        // All of it is new.
+        difference.changed = Map::with_capacity(new.len());
+    }
     let mut old = old.into_iter().flatten().peekable();
     let mut new = new.into_iter().flatten().peekable();
     loop {

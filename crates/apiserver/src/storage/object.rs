@@ -357,33 +357,16 @@ struct Head<'a> {
     metadata: &'a RawValue,
 }
 
-/// How long the fields of an object are, with the brace that ends it, which stand in text that is JSON.
-fn end_of_fields(text: &[u8]) -> Option<usize> {
-    let (mut at, mut depth) = (0, 1);
-    loop {
-        match text.get(at)? {
-            b'"' => {
-                at += 1;
-                while *text.get(at)? != b'"' {
-                    // A quote behind a backslash ends no string.
-                    at += if text[at] == b'\\' { 2 } else { 1 };
-                }
-            }
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            _ => {}
-        }
-        at += 1;
-        if depth == 0 {
-            return Some(at);
-        }
-    }
+/// The fields of the object that begins before them, with the brace that ends it, where that is JSON.
+fn fields_from(text: &[u8], at: usize) -> Option<&[u8]> {
+    let object = std::str::from_utf8(&text[at - 1..]).ok()?;
+    Some(&text[at..at - 1 + json::length_of_value(object)?])
 }
 
 /// The text of the object's metadata, with its resourceVersion, its fields in the order in which upstream declares them.
 pub fn metadata(bytes: &[u8], revision: Revision) -> Vec<u8> {
     let known = bytes.starts_with(KIND).then(|| metadata_at(bytes)).flatten();
-    let known = known.and_then(|at| Some(&bytes[at..at + end_of_fields(&bytes[at..])?]));
+    let known = known.and_then(|at| fields_from(bytes, at));
     let Some(fields) = known else {
         let Ok(head) = serde_json::from_slice::<Head<'_>>(bytes) else { return b"{}".to_vec() };
         let mut metadata = json::parse(head.metadata.get()).unwrap_or_default();
