@@ -20,7 +20,7 @@ const HOST: &str = "kubernetes.io/hostname";
 const LEASE_SECONDS: i32 = 3600;
 /// Upstream renews every ten seconds. Nobody concludes anything from the Lease before an hour is over, and on a quiet
 /// node each renewal would be one more write to the disk beside the kubelet's.
-const RENEWAL: Duration = Duration::from_secs(60);
+const RENEWAL: Duration = Duration::from_secs(300);
 /// A renewal takes no longer, and after one that failed the next follows this soon.
 const RETRY: Duration = Duration::from_secs(10);
 /// How often Leases of servers that are gone are looked for.

@@ -27,6 +27,10 @@ pub trait Disk: Send + Sync + 'static {
 /// A file that is written at its end.
 pub trait DiskFile: Send {
     fn size(&self) -> u64;
+    /// A write costs the blocks of this many bytes that it touches.
+    fn block(&self) -> usize {
+        1
+    }
     /// Writes all bytes at the end, or fails; then any part of them may be there.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     /// Cuts the file to `len` bytes.

@@ -28,6 +28,8 @@ pub(super) const FRAME_HEADER: usize = 28;
 const MAX_PAYLOAD: usize = 256 << 20;
 const RECORD_HEADER: usize = 33;
 const SECTOR: u64 = 512;
+/// What fills a block: anything but zeros, which are taken for what never reached the disk.
+const FILLING: [u8; 4096] = [b' '; 4096];
 /// One large value must not hold memory for good.
 const EDITS_KEPT: usize = 64 << 10;
 
@@ -174,6 +176,19 @@ impl FrameBuilder {
 
     pub fn compact(&mut self, revision: Revision) {
         self.record(3, "", &[], [0, revision, 0]);
+    }
+
+    /// Fills the block in which the frame ends when it is written at `at`, if another frame like it would reach into the
+    /// next one: that one would cost two blocks, and costs one now. A reader of any version sees a compaction up to
+    /// revision 0, which changes nothing. A block whose rest is shorter than a record cannot be filled, so this is done
+    /// before the frame that would leave such a rest.
+    pub fn fill(&mut self, at: u64, block: usize) {
+        let length = self.buffer.len();
+        let rest = block - ((at + length as u64) % block as u64) as usize;
+        let is_short = length + RECORD_HEADER <= block.min(FILLING.len());
+        if is_short && (RECORD_HEADER..length + RECORD_HEADER).contains(&rest) {
+            self.record(3, "", &FILLING[..rest - RECORD_HEADER], [0; 3]);
+        }
     }
 
     pub fn end(&mut self, entries: u64) {
@@ -427,6 +442,62 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(read_all(flipped), (1, "damaged"), "bit {bit}");
+        }
+    }
+
+    /// Frames of one length behind one another, each in one block, whatever the length.
+    #[test]
+    fn a_frame_that_fits_into_a_block_touches_one() {
+        let filled = |at: usize, length: usize, block: usize| {
+            let mut builder = FrameBuilder::default();
+            builder.clear();
+            let value = Bytes::from(vec![b'v'; length - FRAME_HEADER - RECORD_HEADER - 2]);
+            builder.put(&Entry { key: "/k".into(), value, created: 2, modified: 2 }, 0);
+            builder.fill(at as u64, block);
+            builder.finish(1).to_vec()
+        };
+        for (block, length) in (63..=479).map(|length| (512, length)).chain([(4096, 120), (4096, 3000)]) {
+            let mut end = 0;
+            for _ in 0..20 {
+                let frame = filled(end, length, block);
+                assert_eq!(end / block, (end + length - 1) / block, "{length} bytes at {end}");
+                assert_eq!(read_all(frame.clone()), (1, "end"));
+                assert!(frame.len() == length || (end + frame.len()).is_multiple_of(block));
+                end += frame.len();
+            }
+        }
+        // There is nothing to gain.
+        for (block, length) in [(1, 120), (512, 480), (512, 700), (4096, 4070)] {
+            assert_eq!(filled(36, length, block).len(), length, "{length} bytes in blocks of {block}");
+        }
+    }
+
+    /// Sectors of a filled frame that never reached the disk are missed, and a flipped bit in what fills it is damage.
+    #[test]
+    fn what_fills_a_block_is_part_of_its_frame() {
+        let mut builder = FrameBuilder::default();
+        builder.clear();
+        let value = Bytes::from(vec![b'v'; 330]);
+        builder.put(&Entry { key: "/k".into(), value, created: 2, modified: 2 }, 0);
+        builder.fill(FILE_HEADER as u64 + 300, 512);
+        let whole = builder.finish(1).to_vec();
+        assert_eq!((FILE_HEADER + 300 + whole.len()) % 512, 0);
+        let read_there = |bytes: Vec<u8>| {
+            let mut reader = FrameReader::new(Box::new(io::Cursor::new(bytes)), FILE_HEADER + 300);
+            match reader.next().unwrap() {
+                Read1::Frame(frame) => frame.records.len(),
+                Read1::Torn => 0,
+                Read1::End | Read1::Damaged => usize::MAX,
+            }
+        };
+        assert_eq!(read_there(whole.clone()), 2);
+        let mut torn = whole.clone();
+        torn[512 - FILE_HEADER - 300..].fill(0);
+        assert_eq!(read_there(torn), 0);
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read_there(flipped), usize::MAX, "bit {bit}");
         }
     }
 

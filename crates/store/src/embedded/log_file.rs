@@ -5,9 +5,14 @@
 //! block through their cache no flush of that cache.
 //!
 //! Through the page cache each sync writes whole pages: a heartbeat of a few hundred bytes would cost 4 KiB, and on file
-//! systems with large folios more. Written directly it costs the sectors that it touches. And a file that grows with
+//! systems with large folios more. Written directly it costs the sectors that it touches, which frames are fitted to
+//! ([`FrameBuilder::fill`](super::frame::FrameBuilder::fill)). And a file that grows with
 //! each write has its new size written to the file system's journal each time, so it grows by a stretch of zeros now and
 //! then, which later writes fill. A reader takes zeros behind the last frame for the end.
+//!
+//! The file system writes the time of each change of the file on top of that, and no file can be spared it: ext4 writes a
+//! page of its inode table up to twice a minute, or a transaction of its journal every five seconds in which there was
+//! a write. `/proc/PID/io` counts the page of an ext4 without a journal for this process, and the journal for none.
 
 use std::{
     fs::{File, OpenOptions},
@@ -75,6 +80,10 @@ fn read_tail(path: &Path, len: u64, block: usize) -> io::Result<Vec<u8>> {
 impl DiskFile for LogFile {
     fn size(&self) -> u64 {
         self.len
+    }
+
+    fn block(&self) -> usize {
+        self.block
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -23,6 +23,8 @@ struct MemoryState {
     durable: BTreeMap<String, Arc<Mutex<Content>>>,
     /// Bytes that fit in all files together.
     capacity: Option<usize>,
+    /// The blocks in which writes cost; 0 is single bytes.
+    block: usize,
     sync_fails: bool,
     /// The number of syncs that succeed; power is lost in the one after them.
     syncs_left: Option<u32>,
@@ -48,6 +50,13 @@ impl MemoryState {
 }
 
 impl Memory {
+    /// A folder on a disk that is written in blocks of this many bytes.
+    pub fn in_blocks(bytes: usize) -> Self {
+        let disk = Memory::default();
+        disk.state.lock().block = bytes;
+        disk
+    }
+
     /// From now on the files hold at most this number of bytes together.
     pub fn set_capacity(&self, bytes: Option<usize>) {
         self.state.lock().capacity = bytes;
@@ -197,6 +206,10 @@ impl MemoryFile {
 impl DiskFile for MemoryFile {
     fn size(&self) -> u64 {
         self.content.lock().bytes.len() as u64
+    }
+
+    fn block(&self) -> usize {
+        self.disk.state.lock().block.max(1)
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -233,6 +233,7 @@ impl Writer {
             return Err(StoreError::Unavailable(reason.clone()));
         }
         let good = self.file.size();
+        self.frame.fill(good, self.file.block());
         let bytes = self.frame.finish(before);
         let written = self.file.append(bytes).and_then(|()| self.file.sync());
         let Err(error) = written else {

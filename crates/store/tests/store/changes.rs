@@ -47,35 +47,63 @@ async fn a_heartbeat_costs_its_difference() {
     assert_eq!(picture(&open(&ten, options()).unwrap()).await, before);
 }
 
+/// Where each write costs whole blocks, a heartbeat costs one, at the price of some room in the file.
+#[tokio::test]
+async fn a_heartbeat_costs_one_block() {
+    const BLOCK: usize = 512;
+    let disk = Memory::in_blocks(BLOCK);
+    let store = open(&disk, options()).unwrap();
+    let end = || content(&disk, &log_of(&disk)).len();
+    put(&store, "/beat", &heartbeat(0), Expect::Any).await.unwrap();
+    let first = end();
+    for n in 1..100 {
+        let begin = end();
+        put(&store, "/beat", &heartbeat(n), Expect::Any).await.unwrap();
+        assert_eq!(begin / BLOCK, (end() - 1) / BLOCK, "beat {n} is at {begin} to {}", end());
+    }
+    assert!(end() - first < 100 * 120, "{} bytes", end() - first);
+    let before = picture(&store).await;
+    disk.lose_power(|_| 0);
+    drop(store);
+    assert_eq!(picture(&open(&disk, options()).unwrap()).await, before);
+}
+
 #[tokio::test]
 async fn a_torn_difference_is_cut_off_and_a_flipped_bit_is_damage() {
-    let disk = Memory::default();
-    let store = open(&disk, options()).unwrap();
-    let mut begin = 0;
-    for n in 0..4 {
-        begin = content(&disk, &log_of(&disk)).len();
-        put(&store, "/beat", &heartbeat(n), Expect::Any).await.unwrap();
+    for block in [1, 512] {
+        torn_and_flipped(&Memory::in_blocks(block), block).await;
+    }
+}
+
+/// The last of some heartbeats, which ends where its block does, is cut anywhere and flipped anywhere.
+async fn torn_and_flipped(disk: &Memory, block: usize) {
+    let store = open(disk, options()).unwrap();
+    let length = || content(disk, &log_of(disk)).len();
+    let (mut last, mut begin) = (0, 0);
+    while last < 3 || !length().is_multiple_of(block) {
+        (last, begin) = (last + 1, length());
+        put(&store, "/beat", &heartbeat(last), Expect::Any).await.unwrap();
     }
     disk.lose_power(|_| 0);
     drop(store);
-    let log = log_of(&disk);
-    let whole = content(&disk, &log);
-    assert!(whole.len() - begin < 90, "the last one is a difference");
+    let log = log_of(disk);
+    let whole = content(disk, &log);
+    assert!(whole.len() - begin < heartbeat(last).len() / 2, "the last one is a difference");
     for cut in begin..whole.len() {
         disk.tamper(&log, |bytes| *bytes = whole[..cut].to_vec());
         disk.remove("manifest").unwrap();
-        let store = open(&disk, options()).unwrap_or_else(|e| panic!("cut at {cut}: {e}"));
-        assert_eq!(picture(&store).await[0].1, heartbeat(2).into_bytes(), "cut at {cut}");
+        let store = open(disk, options()).unwrap_or_else(|e| panic!("cut at {cut}: {e}"));
+        assert_eq!(picture(&store).await[0].1, heartbeat(last - 1).into_bytes(), "cut at {cut}");
     }
     for at in begin..whole.len() {
         disk.tamper(&log, |bytes| {
             *bytes = whole.clone();
             bytes[at] ^= 0x10;
         });
-        assert!(open(&disk, options()).is_err(), "byte {at}");
+        assert!(open(disk, options()).is_err(), "byte {at}");
     }
     disk.tamper(&log, |bytes| *bytes = whole);
-    assert_eq!(picture(&open(&disk, options()).unwrap()).await[0].1, heartbeat(3).into_bytes());
+    assert_eq!(picture(&open(disk, options()).unwrap()).await[0].1, heartbeat(last).into_bytes());
 }
 
 /// Differences are short, but whoever reads them makes whole values of them: a snapshot comes as early as ever.
