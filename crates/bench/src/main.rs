@@ -61,6 +61,9 @@ struct Args {
     /// Measure nothing but what authorization, admission, audit, encryption and fairness cost
     #[arg(long)]
     guards_only: bool,
+    /// Measure nothing but calls over etcd, beside the same over the embedded store
+    #[arg(long)]
+    etcd_only: bool,
     /// Where the figures are written as JSON, to be compared with another run
     #[arg(long, default_value = "bench.json")]
     out: PathBuf,
@@ -94,6 +97,11 @@ async fn main() -> anyhow::Result<()> {
         (None, Some(_)) if args.network_only => rules::measure(&mut report)?,
         (None, Some(skiff)) if args.guards_only => {
             guards::measure(skiff, args.pods / 2, &mut report).await?;
+            subject::clean_up();
+        }
+        (None, Some(skiff)) if args.etcd_only => {
+            etcd::measure(skiff, args.pods, &mut report).await?;
+            etcd::beside(skiff, args.pods, &mut report).await?;
             subject::clean_up();
         }
         (None, Some(skiff)) => {

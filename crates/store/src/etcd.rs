@@ -9,6 +9,7 @@
 
 mod compaction;
 mod members;
+mod newest;
 pub mod watch_cache;
 mod words;
 
@@ -235,8 +236,9 @@ impl Etcd {
         Ok(id)
     }
 
-    /// The comparisons and the operation of a commit in a transaction.
-    async fn operation(&self, commit: &Commit) -> Result<(Vec<Compare>, TxnOp)> {
+    /// The comparisons and the operation of a commit in a transaction. `known` is the entry that the commit compares with,
+    /// where it is at hand: etcd need not send it along.
+    async fn operation(&self, commit: &Commit, known: Option<&Entry>) -> Result<(Vec<Compare>, TxnOp)> {
         waypoint::store::commit(&commit.key);
         let key = self.key(&commit.key);
         let compares = match (commit.expect, &commit.change) {
@@ -248,14 +250,17 @@ impl Etcd {
             (Expect::Any, Change::Delete) => vec![Compare::create_revision(key.clone(), CompareOp::Greater, 0)],
         };
         let operation = match &commit.change {
-            Change::Delete => TxnOp::delete(key.clone(), Some(DeleteOptions::new().with_prev_key())),
+            Change::Delete => {
+                let options = DeleteOptions::new();
+                TxnOp::delete(key.clone(), Some(if known.is_some() { options } else { options.with_prev_key() }))
+            }
             Change::Put { value, ttl_seconds } => {
                 if value.len() > REQUEST_LIMIT {
                     return Err(StoreError::TooLarge { bytes: value.len(), limit: REQUEST_LIMIT });
                 }
                 let mut options = PutOptions::new();
                 // A key that must be absent has none.
-                if commit.expect != Expect::Absent {
+                if commit.expect != Expect::Absent && known.is_none() {
                     options = options.with_prev_key();
                 }
                 if let Some(ttl) = ttl_seconds {
@@ -272,14 +277,16 @@ impl Etcd {
         Ok((compares, operation))
     }
 
-    async fn transact(&self, commits: Vec<Commit>) -> Result<Vec<Entry>, Refused> {
+    /// `known` has the entries that the commits compare with, as far as they are at hand: each at the place of its commit,
+    /// and at the revision that the commit expects.
+    async fn transact(&self, commits: Vec<Commit>, known: Vec<Option<Entry>>) -> Result<Vec<Entry>, Refused> {
         let refused = |at| move |error| Refused { at, error };
         if let Some(at) = repeated(&commits) {
             return Err(Refused { at, error: StoreError::Unavailable(REPEATED.to_owned()) });
         }
         let (mut compares, mut operations, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, commit) in commits.iter().enumerate() {
-            let (compare, operation) = self.operation(commit).await.map_err(refused(at))?;
+        for (at, (commit, known)) in commits.iter().zip(&known).enumerate() {
+            let (compare, operation) = self.operation(commit, known.as_ref()).await.map_err(refused(at))?;
             compares.extend(compare);
             operations.push(operation);
             reads.push(TxnOp::get(self.key(&commit.key), None));
@@ -293,15 +300,18 @@ impl Etcd {
         let revision = revision_of(answer.header());
         let unfit = || StoreError::Unavailable("etcd's answer does not fit the transaction".to_owned());
         let mut done = Vec::with_capacity(commits.len());
-        for ((at, commit), response) in commits.into_iter().enumerate().zip(answer.op_responses()) {
+        let commits = commits.into_iter().zip(known).enumerate();
+        for ((at, (commit, known)), response) in commits.zip(answer.op_responses()) {
             match (response, &commit.change) {
                 (TxnOpResponse::Put(mut put), Change::Put { value, .. }) => {
-                    let created = put.take_prev_key().map_or(revision, |kv| kv.create_revision().cast_unsigned());
+                    let told = || put.take_prev_key().map(|kv| kv.create_revision().cast_unsigned());
+                    let created = known.map(|entry| entry.created).or_else(told).unwrap_or(revision);
                     done.push(Entry { key: commit.key, value: value.clone(), created, modified: revision });
                 }
                 (TxnOpResponse::Delete(mut delete), Change::Delete) => {
-                    let removed = delete.take_prev_kvs().pop().ok_or_else(unfit).map_err(refused(at))?;
-                    done.push(Entry { modified: revision, ..self.entry(removed) });
+                    let told = || delete.take_prev_kvs().pop().map(|kv| self.entry(kv));
+                    let removed = known.or_else(told).ok_or_else(unfit).map_err(refused(at))?;
+                    done.push(Entry { modified: revision, ..removed });
                 }
                 // One of them did not fit, and all were read instead.
                 (TxnOpResponse::Get(mut get), _) => {
@@ -317,9 +327,17 @@ impl Etcd {
         if done.is_empty() { Err(Refused { at: 0, error: unfit() }) } else { Ok(done) }
     }
 
-    async fn open_watch(&self, prefix: &str, after: Option<Revision>) -> Result<Watch> {
+    async fn commit_one(&self, commit: Commit, known: Option<Entry>) -> Result<Entry> {
+        let done = self.transact(vec![commit], vec![known]).await.map_err(|refused| refused.error)?;
+        done.into_iter().next().ok_or_else(|| StoreError::Unavailable("etcd gave no answer to a commit".to_owned()))
+    }
+
+    async fn open_watch(&self, prefix: &str, after: Option<Revision>, previous: Previous) -> Result<Watch> {
         let start = self.key(prefix);
-        let mut options = WatchOptions::new().with_range(prefix_end(&start)).with_prev_key().with_progress_notify();
+        let mut options = WatchOptions::new().with_range(prefix_end(&start)).with_progress_notify();
+        if previous == Previous::Told {
+            options = options.with_prev_key();
+        }
         if let Some(after) = after {
             options = options.with_start_revision((after + 1).cast_signed());
         }
@@ -436,6 +454,13 @@ impl OpenWatch {
     }
 }
 
+/// Whether a watch tells what was there before each change. etcd reads that for every watch anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Previous {
+    Told,
+    Untold,
+}
+
 /// Whether a call may be made again at another member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repeats {
@@ -475,6 +500,10 @@ fn has_exact_progress(version: &str) -> bool {
 }
 
 impl Store for Etcd {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
         Box::pin(async move {
             let key = self.key(key);
@@ -512,18 +541,16 @@ impl Store for Etcd {
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
-        Box::pin(async move {
-            let done = self.transact(vec![commit]).await.map_err(|refused| refused.error)?;
-            done.into_iter().next().ok_or_else(|| StoreError::Unavailable("etcd gave no answer to a commit".to_owned()))
-        })
+        Box::pin(self.commit_one(commit, None))
     }
 
     fn commit_all(&self, commits: Vec<Commit>) -> BoxFuture<'_, Result<Vec<Entry>, Refused>> {
-        Box::pin(self.transact(commits))
+        let known = vec![None; commits.len()];
+        Box::pin(self.transact(commits, known))
     }
 
     fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>> {
-        Box::pin(self.open_watch(prefix, after))
+        Box::pin(self.open_watch(prefix, after, Previous::Told))
     }
 
     fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {

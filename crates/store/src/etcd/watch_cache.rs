@@ -13,14 +13,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clock::{Duration, Instant, Progress};
-use futures::{
-    FutureExt, StreamExt,
-    future::{BoxFuture, Shared},
-};
+use futures::{StreamExt, future::BoxFuture};
 use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinHandle;
 
-use super::{Etcd, compaction};
+use super::{Etcd, Previous, compaction, newest::Questions};
 use crate::{
     Batch, Change, Commit, Entry, Expect, Page, Range, Refused, Result, Revision, Store, StoreError, Watch, hub::Hub,
     index::Index,
@@ -44,9 +41,6 @@ const BEFORE_COMING_BACK: Duration = Duration::from_millis(200);
 /// The name below the prefix that is written where marks cannot be trusted. No object has such a name.
 const MARK: &str = ".progress";
 
-/// The newest revision, asked for by one and awaited by many.
-type Asking = Shared<BoxFuture<'static, Result<Revision>>>;
-
 /// An etcd cluster with a copy of its keys.
 pub struct WatchCache {
     copy: Arc<Copy>,
@@ -60,10 +54,7 @@ struct Copy {
     index: RwLock<Index>,
     hub: Hub,
     reached: Progress,
-    /// The next question for the newest revision, as long as it was not sent: whoever comes until then is part of it.
-    next: Mutex<Option<Asking>>,
-    /// Held by the question that is under way.
-    turn: tokio::sync::Mutex<()>,
+    questions: Arc<Questions>,
     marked: Mutex<Option<Instant>>,
 }
 
@@ -80,8 +71,7 @@ impl WatchCache {
             hub: Hub::new(index.revision()),
             reached: Progress::new(index.revision()),
             index: RwLock::new(index),
-            next: Mutex::default(),
-            turn: tokio::sync::Mutex::default(),
+            questions: Arc::default(),
             marked: Mutex::default(),
         });
         let following = tokio::spawn(follow(copy.clone()));
@@ -95,8 +85,6 @@ impl Drop for WatchCache {
     fn drop(&mut self) {
         self.following.abort();
         self.compacting.iter().for_each(JoinHandle::abort);
-        // A question that nobody waits for any more holds what it would be asked of.
-        *self.copy.next.lock() = None;
         self.copy.hub.close("it is closed");
     }
 }
@@ -154,7 +142,8 @@ impl Copy {
     /// Takes the changes as they come, until that ends.
     async fn follow(&self, lost: &mut bool) -> StoreError {
         let from = self.index.read().revision();
-        let mut changes = match self.etcd.watch(&self.prefix, Some(from)).await {
+        // What was there before the changes is here.
+        let mut changes = match self.etcd.open_watch(&self.prefix, Some(from), Previous::Untold).await {
             Ok(changes) => changes,
             Err(error) => return error,
         };
@@ -196,26 +185,22 @@ impl Copy {
         Ok(())
     }
 
-    /// etcd's newest revision: newer than everything that was acknowledged before this was called.
-    fn newest(self: &Arc<Self>) -> Asking {
-        let ask = || {
-            let copy = self.clone();
-            let asking = async move {
-                let _turn = copy.turn.lock().await;
-                // A reader that comes from here on may have seen a newer one.
-                *copy.next.lock() = None;
-                copy.etcd.revision().await
-            };
-            asking.boxed().shared()
-        };
-        self.next.lock().get_or_insert_with(ask).clone()
+    /// Waits until the copy has everything that was acknowledged before.
+    async fn catch_up(self: &Arc<Self>) -> Result<()> {
+        let (asked, arriving) = (self.clone(), self.clone());
+        let ask = move || async move { asked.etcd.revision().await };
+        self.questions.share(ask, move |newest| async move { arriving.reach(newest).await }).await
     }
 
-    /// Waits until the copy has everything that was acknowledged before.
     async fn current(self: &Arc<Self>) -> Result<Revision> {
-        let newest = self.newest().await?;
-        self.reach(newest).await?;
+        self.catch_up().await?;
         Ok(self.index.read().revision())
+    }
+
+    /// The state of the key that a commit compares with, if it is known here: etcd need not tell it once more.
+    fn compared(&self, commit: &Commit) -> Option<Entry> {
+        let Expect::Modified(revision) = commit.expect else { return None };
+        self.index.read().get(&commit.key).filter(|entry| entry.modified == revision).cloned()
     }
 
     async fn reach(&self, revision: Revision) -> Result<()> {
@@ -256,9 +241,13 @@ impl Copy {
 }
 
 impl Store for WatchCache {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
         Box::pin(async move {
-            self.copy.current().await?;
+            self.copy.catch_up().await?;
             let index = self.copy.index.read();
             Ok((index.get(key).cloned(), index.revision()))
         })
@@ -273,7 +262,7 @@ impl Store for WatchCache {
         Box::pin(async move {
             let known = range.revision.is_some_and(|revision| revision <= self.copy.reached.get());
             if !known {
-                self.copy.current().await?;
+                self.copy.catch_up().await?;
             }
             let page = self.copy.index.read().range(&range);
             match page {
@@ -285,17 +274,19 @@ impl Store for WatchCache {
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
-        self.copy.etcd.commit(commit)
+        let known = self.copy.compared(&commit);
+        Box::pin(self.copy.etcd.commit_one(commit, known))
     }
 
     fn commit_all(&self, commits: Vec<Commit>) -> BoxFuture<'_, Result<Vec<Entry>, Refused>> {
-        self.copy.etcd.commit_all(commits)
+        let known = commits.iter().map(|commit| self.copy.compared(commit)).collect();
+        Box::pin(self.copy.etcd.transact(commits, known))
     }
 
     fn watch<'a>(&'a self, prefix: &'a str, after: Option<Revision>) -> BoxFuture<'a, Result<Watch>> {
         Box::pin(async move {
             if after.is_none_or(|after| after > self.copy.reached.get()) {
-                self.copy.current().await?;
+                self.copy.catch_up().await?;
             }
             Ok(Box::pin(self.copy.hub.watch(&self.copy.index, prefix, after)?) as Watch)
         })
@@ -311,7 +302,7 @@ impl Store for WatchCache {
 
     fn request_progress(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            self.copy.current().await?;
+            self.copy.catch_up().await?;
             self.copy.hub.progress(&self.copy.index);
             Ok(())
         })
