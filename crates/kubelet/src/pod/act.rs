@@ -20,7 +20,7 @@ use crate::{
         kill::{self, Ending},
         memory::{Life, Memory},
         restart,
-        running::{ContainerRun, RunningPod},
+        running::{ContainerRun, RunningPod, State},
         spec::{
             hardening, linux, mounts, names,
             render::{self, SandboxSetting},
@@ -142,6 +142,11 @@ impl Round<'_> {
         }
         let asked = restart::asking(self.desired, self.running).iter().any(|asks| asks.id == ran.id);
         let record = self.memory.container_mut(&ran.name);
+        if ran.state == State::Created {
+            // It never started, and is no run that others follow.
+            record.restarts = (ran.restarts > 0).then(|| ran.restarts - 1);
+            return;
+        }
         (record.restarts, record.waiting, record.is_anew) = (Some(ran.restarts), None, true);
         if let Some(ended) = ran.finished_at.filter(|_| asked) {
             let pauses = self.kubelet.restart_pauses();

@@ -126,12 +126,17 @@ fn end(desired: &DesiredPod, running: &RunningPod) -> Decision {
     Decision { steps, wake_at: None }
 }
 
-/// Removes containers and sandboxes that are over (or were made and never started) and no longer asked for. Of each container the newest stays:
-/// its log and its end are still read. Of the sandboxes the newest stays, and those that hold a container.
+/// Removes containers and sandboxes that are over and no longer asked for. Of each container that ended the newest run stays: its log and
+/// its end are still read. One that was made and never started goes when another has taken its place. Of the sandboxes the newest stays, and
+/// those that hold a container.
 fn garbage(running: &RunningPod) -> Vec<Step> {
     let mut kept = BTreeSet::new();
-    let ended = running.containers.iter().filter(|c| c.state != State::Running);
-    let surplus: Vec<&ContainerRun> = ended.filter(|c| !kept.insert(&c.name)).collect();
+    let mut is_surplus = |ran: &ContainerRun| match ran.state {
+        State::Running => false,
+        State::Exited => !kept.insert(ran.name.clone()),
+        State::Created => running.latest(&ran.name).is_some_and(|latest| latest.id != ran.id),
+    };
+    let surplus: Vec<&ContainerRun> = running.containers.iter().filter(|ran| is_surplus(ran)).collect();
     let used = |id: &str| running.containers.iter().any(|c| c.sandbox == id);
     let empty = running.sandboxes.iter().skip(1).filter(|s| !s.ready && !used(&s.id));
     let containers = surplus.into_iter().map(|c| Step::Remove { id: c.id.clone() });
@@ -313,7 +318,13 @@ impl Planner<'_> {
         }
         // An engine that has forgotten its containers does not make the count begin anew.
         let last = before.map(|r| r.restarts).or(record.restarts);
-        let restarts = last.map_or(0, |r| r + 1);
+        let mut restarts = last.map_or(0, |r| r + 1);
+        // The kubelet ended between the engine's two calls. The engine may still be starting that container, and refuses to remove it
+        // then: two of one name never run beside each other.
+        if let Some(made) = before.filter(|ran| ran.state == State::Created) {
+            self.out.steps.push(Step::Remove { id: made.id.clone() });
+            restarts = made.restarts;
+        }
         self.out.steps.push(Step::Start { name: name.clone(), restarts });
     }
 
@@ -572,6 +583,19 @@ mod tests {
         let mut ran_before = prepared();
         ran_before.container_mut("e").restarts = Some(0);
         check("i:0 m:up", &ran_before, "");
+    }
+
+    #[test]
+    fn a_container_that_was_made_and_never_started_gives_its_place_and_its_number_to_the_next() {
+        let started = started();
+        check("Always", "i:made", &prepared(), "remove i0, start i 0");
+        check("Never", "i:0 s:up m:made", &started, "remove m2, start m 0");
+        // The end of the run before it stays.
+        check("Always", "i:0 s:up m:1 m:made", &started, "remove m3, start m 1");
+        check("Always", "i:made i:up", &prepared(), "remove i0");
+        let mut waits = prepared();
+        waits.container_mut("i").retry_at = Some(at(5));
+        check("Always", "i:made", &waits, " wait 5");
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub fn kubelet_with(
     crate::kubelet::Kubelet::new(config, host, &client::Caches::new(client), pressures).unwrap()
 }
 
-/// `name:up` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the
+/// `name:up`, `name:made` or `name:exit code`, the oldest first, in a sandbox that is ready; `nothing` is no sandbox either. Ids are the
 /// name and the place in the text.
 pub fn running(desired: &DesiredPod, text: &str) -> RunningPod {
     let mut found = RunningPod::default();
@@ -112,13 +112,16 @@ pub fn running(desired: &DesiredPod, text: &str) -> RunningPod {
     found.sandboxes.push(Sandbox { id: "s1".into(), ready: true, attempt: 0, ips: Vec::new(), created_at: 1 });
     for (index, word) in text.split_whitespace().enumerate() {
         let (name, state) = word.split_once(':').unwrap();
-        let up = state == "up";
         let before = found.containers.iter().filter(|c| c.name == name).count();
         let ran = ContainerRun {
             id: format!("{name}{index}"),
             name: name.into(),
             sandbox: "s1".into(),
-            state: if up { State::Running } else { State::Exited },
+            state: match state {
+                "up" => State::Running,
+                "made" => State::Created,
+                _ => State::Exited,
+            },
             restarts: i32::try_from(before).unwrap(),
             hash: desired.container(name).map(hash).unwrap_or_default(),
             exit_code: state.parse().unwrap_or(0),
@@ -128,7 +131,7 @@ pub fn running(desired: &DesiredPod, text: &str) -> RunningPod {
             image_ref: String::new(),
             log_path: String::new(),
             started_at: Some(now()),
-            finished_at: (!up).then(now),
+            finished_at: state.parse::<i32>().is_ok().then(now),
             created_at: i64::try_from(index).unwrap(),
             user: None,
             stop_signal: None,

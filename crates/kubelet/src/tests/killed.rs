@@ -47,6 +47,10 @@ async fn story(world: &World) {
         .await;
         world.engine.exit("i", 0);
         until("the Pod is ready", || world.is_ready("p")).await;
+        let status = world.pod("p").unwrap_or_default()["status"].clone();
+        for container in [&status["initContainerStatuses"][0], &status["containerStatuses"][0]] {
+            assert_eq!(container["restartCount"], 0, "{container}");
+        }
         world.delete_pod("p");
     }
     until("the Pod is gone", || world.pod("p").is_none()).await;
