@@ -8,7 +8,7 @@ command -v python3 >/dev/null || { echo "SKIPPED: cluster DNS is asked with pyth
 cat >"$WORK/outside.py" <<'PY'
 import socket, sys, threading, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("127.0.0.1", int(sys.argv[1])))
+s.bind((sys.argv[1], int(sys.argv[2])))
 lock = threading.Lock()
 def answer(packet, peer):
     at, labels = 12, []
@@ -50,7 +50,7 @@ answers() { # TEXT NAME [KIND]
     [ "$(ask "$2" "${3:-1}")" = "$1" ]
 }
 corefile() { k -n kube-system create configmap coredns --from-literal=Corefile="$1" --dry-run=client -o yaml | k apply -f - >/dev/null; }
-started "$WORK/outside.log" python3 "$WORK/outside.py" 20771
+started "$WORK/outside.log" python3 "$WORK/outside.py" 127.0.0.1 20771
 
 step "the cluster's names are there without any Corefile"
 until_true 30 answers "1x NOERROR 1 10.96.0.1" kubernetes.default.svc.cluster.local
@@ -119,6 +119,32 @@ refused "" curl -sf http://127.0.0.1:20772/ready
 step "without its ConfigMap, everything is as it was"
 k -n kube-system delete configmap coredns >/dev/null
 until_true 30 answers "1x NOERROR 1 10.1.2.3" 10-1-2-3.default.pod.cluster.local
+
+step "Pods ask another DNS in its place, and are told all of its addresses that resolvers read"
+"$SKIFF" down --data-dir "$DATA" >/dev/null
+refused "invalid value 'x' for '--cluster-dns <IP>': Invalid clusterDNS IP" "$SKIFF" "${UP[@]}" --cluster-dns 10.96.0.10,x
+"$SKIFF" "${UP[@]}" --disable dns --cluster-dns 10.96.0.10,10.96.0.11 --cluster-dns 10.96.0.12,10.96.0.13 >/dev/null
+started "$WORK/own.log" python3 "$WORK/outside.py" "$ADDRESS" 20774
+k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Service
+metadata: {name: own-dns, namespace: kube-system}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 53, protocol: UDP}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: own-dns, namespace: kube-system, labels: {kubernetes.io/service-name: own-dns}}
+addressType: IPv4
+ports: [{port: 20774, protocol: UDP}]
+endpoints: [{addresses: ["$ADDRESS"]}]
+YAML
+k run asks --image=skiff.local/busybox:1 --command -- sleep 100000 >/dev/null
+k wait --for=condition=Ready pod/asks --timeout=60s >/dev/null
+servers() { k exec asks -- sed -n 's/^nameserver //p' /etc/resolv.conf | paste -sd' '; }
+says "10.96.0.10 10.96.0.11 10.96.0.12" servers || fail "the Pod is told of $(servers)"
+until_true 20 has "the applied nameserver line is: 10.96.0.10 10.96.0.11 10.96.0.12" k get events --field-selector reason=DNSConfigForming
+until_true 20 has 192.0.2.1 k exec asks -- nslookup db.corp.example
+grep -q '^db.corp.example$' "$WORK/own.log" || fail "another server has answered"
 
 step "down leaves nothing"
 "$SKIFF" down --data-dir "$DATA" >/dev/null

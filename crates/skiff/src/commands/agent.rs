@@ -352,7 +352,7 @@ async fn start(
         });
     }
     if cluster.parts.dns {
-        let own = cluster.settings.cluster_dns;
+        let own = cluster.settings.dns_service;
         let reached = addresses.iter().find(|address| address.is_ipv6() == own.is_ipv6());
         let address = reached.with_context(|| {
             format!("this node has no address of the family of cluster DNS ({own}); give one with --node-ip")
@@ -542,7 +542,7 @@ fn kubelet_config(
         local_volumes: Some(layout.local_volumes()),
         client: cluster.node_client.clone(),
         runtime: engine,
-        cluster_dns: vec![cluster.settings.cluster_dns.to_string()],
+        cluster_dns: cluster.settings.cluster_dns.iter().map(IpAddr::to_string).collect(),
         cluster_domain: cluster.settings.cluster_domain.clone(),
         resolv_conf: options.resolv_conf.clone(),
         manifest_dir: Some(manifests),

@@ -33,7 +33,7 @@ use store::{Store, embedded::Embedded, etcd::watch_cache::WatchCache};
 use tokio::task::JoinSet;
 
 use crate::{
-    configz,
+    allocator, configz,
     control_plane::{
         admin,
         at_rest::AtRest,
@@ -59,7 +59,9 @@ pub const BUILD: Build = Build { commit: env!("SKIFF_COMMIT"), tree: env!("SKIFF
 /// The runtime of every command, with as many open files as the system allows.
 pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     listener::descriptors::raise();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.enable_all().on_thread_park(allocator::give_back);
+    builder.build().context("cannot start the async runtime")
 }
 
 /// Resolves when the process is asked to end. One that is asked again does so at once, and what it was about to finish is broken off.
@@ -128,6 +130,7 @@ impl Running {
     /// requests and waits for those in flight.
     pub async fn stop(mut self) {
         self.ending.store(true, Ordering::Relaxed);
+        self.server.leave().await;
         self.tasks.shutdown().await;
         let web = &self.options.web;
         clock::sleep(web.shutdown_delay_duration).await;
@@ -241,6 +244,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
     server.add_metrics(client::metrics::render);
     server.add_metrics(controllers::queue_metrics);
     server.add_metrics(controllers::storage::metrics);
+    server.add_metrics(controllers::workloads::pod_garbage::metrics);
     let told = Told::new(server.clone(), cluster);
     let followed = [followed, clients.followed(&told, &proxies)].into_iter().flatten();
     for followed in followed.chain(proxies.followed(&told)) {
@@ -300,7 +304,7 @@ pub async fn start(options: &ControlPlane, layout: &Layout, progress: &Progress)
         tasks.spawn(policy::status::run(own(), options.runs("dns")));
     }
     if options.runs("dns") {
-        tasks.spawn(cluster_dns::run(own(), caches, options.cluster_dns()));
+        tasks.spawn(cluster_dns::run(own(), caches, options.dns_service()));
     }
     tracing::info!(address = %listening.address, "the API server answers");
     Ok(Running { server, pki, fresh, options: options.clone(), listening, tasks, ending })

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use apiserver::{
-    Server,
-    bootstrap::{self, Cluster},
-};
+use apiserver::{Server, bootstrap::Cluster};
 
 /// The facts that they are told. One change comes after another: none undoes what another one told.
 pub struct Told {
@@ -23,8 +20,8 @@ impl Told {
         let mut cluster = self.cluster.lock().await;
         let mut next = cluster.clone();
         change(&mut next)?;
-        let before = std::mem::replace(&mut *cluster, next);
-        let told = bootstrap::tell_authorities(self.server.objects(), &before, &cluster).await;
+        *cluster = next;
+        let told = self.server.tell_authorities(&cluster).await;
         told.map_err(|error| anyhow::anyhow!("extension servers cannot be told: {}", error.message))
     }
 }

@@ -38,7 +38,10 @@ const SETTINGS: &str = "skiff-cluster";
 /// The settings that every node must know alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    pub cluster_dns: IpAddr,
+    /// The address of the Service that cluster DNS has.
+    pub dns_service: IpAddr,
+    /// The servers that Pods are told.
+    pub cluster_dns: Vec<IpAddr>,
     /// Addresses of all Pods, a range of each family at the most.
     pub cluster_cidrs: Vec<IpNet>,
     pub cluster_domain: String,
@@ -48,7 +51,8 @@ pub struct Settings {
 impl Settings {
     pub fn of(options: &ControlPlane) -> Self {
         Settings {
-            cluster_dns: options.cluster_dns(),
+            dns_service: options.dns_service(),
+            cluster_dns: told(&options.cluster_dns, options.dns_service()),
             cluster_cidrs: options.cluster_cidr.all().to_vec(),
             cluster_domain: options.cluster_domain.clone(),
             pod_network: options.pod_network,
@@ -57,15 +61,20 @@ impl Settings {
 
     fn data(&self) -> Value {
         let ranges = self.cluster_cidrs.iter().map(IpNet::to_string).collect::<Vec<_>>().join(",");
+        let servers = self.cluster_dns.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
         json!({
-            "clusterDNS": self.cluster_dns, "clusterCIDR": ranges, "clusterDomain": self.cluster_domain,
+            "clusterDNS": self.dns_service, "podDNS": servers, "clusterCIDR": ranges, "clusterDomain": self.cluster_domain,
             "podNetwork": self.pod_network.to_string(),
         })
     }
 
     fn read(data: &BTreeMap<String, String>) -> Option<Self> {
+        let dns_service = data.get("clusterDNS")?.parse().ok()?;
+        // An older control plane does not say it.
+        let servers = data.get("podDNS").map(|all| all.split(',').map(|one| one.parse().ok()).collect());
         Some(Settings {
-            cluster_dns: data.get("clusterDNS")?.parse().ok()?,
+            dns_service,
+            cluster_dns: servers.unwrap_or_else(|| Some(vec![dns_service]))?,
             cluster_cidrs: ranges::of_pods(data.get("clusterCIDR")?).ok()?.all().to_vec(),
             cluster_domain: data.get("clusterDomain")?.clone(),
             // An older control plane does not say.
@@ -85,14 +94,22 @@ impl Settings {
         let cluster = map.and_then(|m| Self::read(&m.data?));
         let is_skiffs = cluster.is_some();
         let cluster = cluster.unwrap_or_else(|| Self::of(&usual));
+        let given = options.cluster_dns.first().copied();
         let settings = Settings {
-            cluster_dns: options.cluster_dns.unwrap_or(cluster.cluster_dns),
+            // Another's control plane does not say which address its Service has.
+            dns_service: given.filter(|_| !is_skiffs).unwrap_or(cluster.dns_service),
+            cluster_dns: if given.is_some() { options.cluster_dns.clone() } else { cluster.cluster_dns },
             cluster_cidrs: options.cluster_cidr.as_ref().map_or(cluster.cluster_cidrs, |ranges| ranges.all().to_vec()),
             cluster_domain: options.cluster_domain.clone().unwrap_or(cluster.cluster_domain),
             pod_network: cluster.pod_network,
         };
         Ok((settings, is_skiffs))
     }
+}
+
+/// The servers that Pods are told: the ones that are given, or the Service.
+fn told(given: &[IpAddr], service: IpAddr) -> Vec<IpAddr> {
+    if given.is_empty() { vec![service] } else { given.to_vec() }
 }
 
 /// Writes everything, trying until it succeeds.
@@ -216,9 +233,17 @@ mod tests {
 
     #[test]
     fn settings_survive_the_way_through_the_cluster() {
-        let settings = Settings::of(&ControlPlane::usual());
-        let data: BTreeMap<String, String> = json::from_value(settings.data()).unwrap();
-        assert_eq!(Settings::read(&data), Some(settings));
+        let usual = Settings::of(&ControlPlane::usual());
+        assert_eq!(usual.cluster_dns, [usual.dns_service]);
+        let servers = ["10.0.0.1", "fd00::1"].map(|text| text.parse().unwrap()).to_vec();
+        let told = Settings { cluster_dns: servers, ..usual.clone() };
+        for settings in [&usual, &told] {
+            let data: BTreeMap<String, String> = json::from_value(settings.data()).unwrap();
+            assert_eq!(Settings::read(&data).as_ref(), Some(settings));
+        }
+        let mut older: BTreeMap<String, String> = json::from_value(told.data()).unwrap();
+        older.remove("podDNS");
+        assert_eq!(Settings::read(&older), Some(usual));
         assert_eq!(Settings::read(&BTreeMap::new()), None);
     }
 

@@ -28,7 +28,7 @@ pub fn insert(args: &mut Vec<String>) -> anyhow::Result<()> {
     let mut flags = Vec::new();
     for (name, value) in document.flags().map_err(|why| wrong(&parts[parts.len() - 1].0, &why))? {
         let place = sources.get(name).map_or(parts[0].0.as_path(), |path| path);
-        let Some(flag) = flag(name, &value, args).map_err(|why| wrong(place, &why))? else { continue };
+        let Some(flag) = flag(name, &value, args) else { continue };
         config_file::check(&place.display().to_string(), &args[1], &flag)?;
         flags.push(flag);
     }
@@ -57,17 +57,9 @@ fn last(args: &[String], name: &str) -> Option<String> {
 }
 
 /// A flag as it is typed; `None` where it was typed.
-fn flag(name: &str, value: &str, args: &[String]) -> Result<Option<String>, String> {
+fn flag(name: &str, value: &str, args: &[String]) -> Option<String> {
     let typed = args.iter().any(|arg| *arg == format!("--{name}") || arg.starts_with(&format!("--{name}=")));
-    if typed {
-        return Ok(None);
-    }
-    let (own, _) = config_file::known_flags(&args[1]);
-    if !own.iter().any(|known| known == name) {
-        let command = &args[1];
-        return Err(format!("it sets what `--{name}` sets, which `skiff {command}` takes from its control plane"));
-    }
-    Ok(Some(format!("--{name}={value}")))
+    (!typed).then(|| format!("--{name}={value}"))
 }
 
 #[cfg(test)]
@@ -116,13 +108,13 @@ mod tests {
         }
         put("50-e.conf", "port: 10251\n");
         assert_eq!(told(&with_main), Ok(()));
-        put("60-f.conf", "clusterDNS: [10.0.0.10]\n");
+        put("60-f.conf", "clusterDNS: [10.0.0.10, x]\n");
         let why = told(&args(&["skiff", "up", &with_main[2]])).unwrap_err();
-        assert!(why.contains("60-f.conf: it sets what `--cluster-dns` sets"), "{why}");
+        assert!(why.contains("60-f.conf: invalid value 'x' for '--cluster-dns <IP>': Invalid clusterDNS IP"), "{why}");
     }
 
     #[test]
-    fn the_command_line_wins_and_what_the_command_does_not_take_is_refused() {
+    fn the_command_line_wins_and_lists_are_flags_that_are_given_again() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("k.yaml");
         std::fs::write(&file, format!("{HEAD}maxPods: 20\nport: 10251\n")).unwrap();
@@ -130,14 +122,13 @@ mod tests {
         given.push(format!("--kubelet-config={}", file.display()));
         insert(&mut given).unwrap();
         assert_eq!(given[2..4], ["--kubelet-port=10251".to_owned(), "--max-pods=5".to_owned()]);
-        std::fs::write(&file, format!("{HEAD}clusterDNS: [10.0.0.10]\n")).unwrap();
-        let mut given = args(&["skiff", "up"]);
-        given.push(format!("--kubelet-config={}", file.display()));
-        let why = insert(&mut given).unwrap_err().to_string();
-        assert!(
-            why.ends_with("it sets what `--cluster-dns` sets, which `skiff up` takes from its control plane"),
-            "{why}"
-        );
+        std::fs::write(&file, format!("{HEAD}clusterDNS: [10.0.0.10, fd00::a]\n")).unwrap();
+        for command in ["up", "agent"] {
+            let mut given = args(&["skiff", command]);
+            given.push(format!("--kubelet-config={}", file.display()));
+            insert(&mut given).unwrap();
+            assert_eq!(given[2..4], ["--cluster-dns=10.0.0.10", "--cluster-dns=fd00::a"], "{command}");
+        }
         std::fs::write(&file, format!("{HEAD}port: 0\n")).unwrap();
         let mut given = args(&["skiff", "agent"]);
         given.push(format!("--kubelet-config={}", file.display()));

@@ -159,9 +159,9 @@ pub struct Agent {
     /// The authority that signs the API server's client certificate towards the kubelet, when it is another
     #[arg(long, value_name = "FILE", value_parser = value::readable)]
     pub client_ca_file: Option<PathBuf>,
-    /// The cluster DNS address that Pods are told; as the cluster says when not given
-    #[arg(long, value_parser = value::reachable)]
-    pub cluster_dns: Option<IpAddr>,
+    /// The addresses of cluster DNS that Pods are told; as the cluster says when not given
+    #[arg(long, value_delimiter = ',', value_name = "IP", value_parser = value::cluster_dns)]
+    pub cluster_dns: Vec<IpAddr>,
     /// Addresses of all Pods; as the cluster says when not given
     #[arg(long, value_parser = ranges::of_pods)]
     pub cluster_cidr: Option<Ranges>,
@@ -251,6 +251,10 @@ pub struct ControlPlane {
     /// The cluster's DNS domain
     #[arg(long, default_value = "cluster.local", value_parser = value::domain)]
     pub cluster_domain: String,
+    /// The addresses of cluster DNS that Pods are told, the first of which is asked first; the tenth address of the range of Services when
+    /// not given
+    #[arg(long, value_delimiter = ',', value_name = "IP", value_parser = value::cluster_dns)]
+    pub cluster_dns: Vec<IpAddr>,
     /// Controllers to run: `*` for all, `-name` leaves one out
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, value_parser = controllers::parse_name)]
     pub controllers: Vec<String>,
@@ -457,7 +461,7 @@ impl ControlPlane {
     }
 
     /// The cluster DNS Service's address: the tenth of the service range, as kubeadm has it.
-    pub fn cluster_dns(&self) -> IpAddr {
+    pub fn dns_service(&self) -> IpAddr {
         service_address(self.service_cluster_ip_range.first(), 10)
     }
 }

@@ -125,6 +125,16 @@ pub fn reachable(text: &str) -> Result<IpAddr, String> {
     Ok(address)
 }
 
+/// An address at which Pods ask for names: one of their network, of a Service, or of the link of their node.
+pub fn cluster_dns(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr =
+        text.parse().map_err(|_| "Invalid clusterDNS IP: it must be one such as 10.96.0.10".to_owned())?;
+    if address.is_unspecified() || address.is_multicast() || address.is_loopback() {
+        return Err("Invalid clusterDNS IP: Pods reach no server there".to_owned());
+    }
+    Ok(address)
+}
+
 /// The URL of an API server.
 pub fn server(text: &str) -> Result<String, String> {
     let good = url(text).is_some_and(|url| url.scheme_str() == Some("https"));
@@ -211,6 +221,11 @@ mod tests {
             reachable,
             &["10.0.0.1", "fd00::1"],
             &["", "x", "0.0.0.0", "127.0.0.1", "::1", "::", "224.0.0.1", "10.0.0.0/8"],
+        );
+        check(
+            cluster_dns,
+            &["10.96.0.10", "169.254.20.10", "fd00::a"],
+            &["", "x", "10.96.0.10/32", "10.96.0.10:53", "0.0.0.0", "127.0.0.53", "::1", "224.0.0.251"],
         );
         let wrong = [
             "",
