@@ -47,7 +47,7 @@ use crate::{
         node::{self, NodeAuthorizer},
         rbac::{self, Rbac},
     },
-    bootstrap::{self, Cluster, flow_control},
+    bootstrap::{self, Cluster, flow_control, keep::Keeper},
     custom,
     fairness::Fairness,
     http::{encoding::Encoding, web::Web},
@@ -182,6 +182,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let (kinds, warnings) = api::kinds::table(options.features, &options.runtime_config);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let objects = ObjectStore::with_kinds(options.store.clone(), Kinds::new(Arc::new(kinds))).await?;
+    let keeper = Arc::new(Keeper::new(objects.clone(), &options.cluster).await?);
     bootstrap::ensure(&objects, &options.cluster, options.features).await?;
     let start = Started::default();
     start.done(started::BOOTSTRAPPED);
@@ -316,15 +317,16 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
     let state = Arc::new(state);
     custom::start(&state, webhooks, options.features, &mut background).await?;
     start.done(started::CUSTOM);
+    background.spawn(keeper.clone().run());
     let shares = state.fairness.is_some();
     let mut router = Router::new(state, authenticator);
-    router.checks.extend(start.checks(shares));
-    router.checks.extend(options.checks);
+    router.checks.extend(start.checks(shares, options.checks));
     router.specials = special::all(parts);
     router.issuer = documents.ok();
     router.identities = identities;
     router.documents = Documents::new(options.features);
     router.background = background;
+    router.keeper = Some(keeper);
     router.build = options.build;
     let status = || meter::process::started().and_then(|at| clock::Timestamp::from_second(at as i64).ok());
     router.zpages = Zpages {

@@ -12,6 +12,7 @@ use http::{HeaderValue, StatusCode, header};
 
 use crate::{
     auth::credentials::Identities,
+    bootstrap::keep::Keeper,
     call::Call,
     http::{
         access::Authenticator,
@@ -66,6 +67,8 @@ pub struct Router {
     pub identities: Identities,
     pub(crate) large: Arc<Gate>,
     pub(crate) ending: Ending,
+    /// Keeps the server's own objects.
+    pub keeper: Option<Arc<Keeper>>,
     /// Ends with the server.
     pub background: tokio::task::JoinSet<()>,
 }
@@ -89,6 +92,7 @@ impl Router {
             identities: Identities::default(),
             large: Arc::default(),
             ending: Ending::default(),
+            keeper: None,
             background: tokio::task::JoinSet::new(),
         }
     }

@@ -7,13 +7,14 @@ use std::{
     task::{Context, Poll},
 };
 
-use api::Value;
+use api::{Value, status::StatusError};
 use clock::Duration;
 use futures::future::BoxFuture;
 use http::Request;
 
 use crate::{
     auth::User,
+    bootstrap::Cluster,
     http::{
         body::{Body, BoxError, Response},
         chain, ending, listen,
@@ -52,6 +53,21 @@ impl Server {
     /// Says how the components are set up that work beside this server, for `/configz`; later ones change nothing.
     pub fn show_configurations(&self, configurations: Value) {
         let _ = self.router.configurations.set(configurations);
+    }
+
+    /// Tells extension servers whose certificates are believed now, and no longer those that this server told of before.
+    pub async fn tell_authorities(&self, now: &Cluster) -> Result<(), StatusError> {
+        match &self.router.keeper {
+            Some(keeper) => keeper.tell(now).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the server's address away where clients find it, if there are other servers. Those that know it are answered as before.
+    pub async fn leave(&self) {
+        if let Some(keeper) = &self.router.keeper {
+            keeper.leave().await;
+        }
     }
 
     /// Waits until everything that was audited has gone where it goes.

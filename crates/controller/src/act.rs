@@ -124,6 +124,9 @@ impl Actor<'_> {
                 Err(failed) => failure = failure.or(Some(failed)),
             }
         }
+        if let Some(counted) = &plan.counted {
+            (counted.count)(&counted.of, failure.is_some());
+        }
         waits.append(&mut self.doubts.lock());
         let settled = (!waits.is_empty()).then(|| {
             async move {

@@ -16,7 +16,7 @@ mod watches;
 
 pub use act::carry_out;
 pub use ownership::{claim, claim_with, controller_of, owner_reference};
-pub use plan::{Failure, Note, Plan, Step, Write};
+pub use plan::{Counted, Failure, Note, Plan, Step, Write};
 pub use queue::{Done, Queue, Reconcile, drive};
 pub use runner::{Controller, Listers, Setup, run};
 pub use watches::Watches;

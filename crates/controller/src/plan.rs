@@ -179,6 +179,13 @@ impl Step {
     }
 }
 
+/// The count of a plan that is carried out: what it is of, and the counter, which is told whether it failed.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    pub of: [String; 2],
+    pub count: fn(&[String; 2], bool),
+}
+
 /// A controller's decision about one object. The default does nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
@@ -188,6 +195,7 @@ pub struct Plan {
     pub requeue_after: Option<Duration>,
     /// Look again after a time that doubles with each attempt, as after a failure.
     pub retry: bool,
+    pub counted: Option<Counted>,
 }
 
 impl Plan {

@@ -222,6 +222,10 @@ impl Encrypted {
 }
 
 impl Store for Encrypted {
+    fn is_shared(&self) -> bool {
+        self.below.is_shared()
+    }
+
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
         Box::pin(async move { self.opened(self.below.get(key).await?).await })
     }

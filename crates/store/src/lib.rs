@@ -208,6 +208,10 @@ pub trait Store: Send + Sync + 'static {
     /// get marks only this way (a mark for every commit would wake every watcher): who waits until a watch has reached
     /// a revision, or wants to move an idle watch past the next compaction, calls this.
     fn request_progress(&self) -> BoxFuture<'_, Result<()>>;
+    /// Whether other processes may write to it at the same time.
+    fn is_shared(&self) -> bool {
+        false
+    }
     /// Whether the key, still in the state of this entry, is stored in another form than a write would give it now: then
     /// the same value is worth writing once more.
     fn outdated<'a>(&'a self, _entry: &'a Entry) -> BoxFuture<'a, Result<bool>> {

@@ -197,13 +197,14 @@ impl Strategy for Custom {
         if errors.is_empty() { Ok(about_finalizers(new, Some(old))) } else { Err(errors) }
     }
 
-    fn prepare_create(&self, object: &mut Value) {
+    fn prepare_create(&self, object: &mut Value) -> Vec<String> {
         if let Some(metadata) = meta::metadata_mut(object) {
             metadata.insert("generation", Value::from(1));
         }
         if let Some(map) = object.as_object_mut().filter(|_| self.status) {
             map.remove("status");
         }
+        Vec::new()
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {

@@ -174,7 +174,11 @@ pub struct Kind<T: 'static> {
     /// Times that the server sets where a client has not said them, each a path as in [`Gated`].
     pub stamped: &'static [&'static str],
     /// Changes a new object after the general steps.
+    /// Why an object that has the kind's shape is none all the same: upstream cannot convert it to its internal form.
+    pub unreadable: Option<fn(&Value) -> Option<String>>,
     pub prepare_create: Option<fn(&mut Value)>,
+    /// Like `prepare_create`, for what its author is warned about, since nobody sees it afterwards.
+    pub prepare_create_warning: Option<fn(&mut Value) -> Vec<String>>,
     /// Changes a changed object after the general steps. For a subresource of the kind's own it
     /// decides too what the request may write.
     pub prepare_update: Option<fn(new: &mut Value, old: &Value, target: Target)>,
@@ -230,7 +234,9 @@ impl<T: Metadata<Ty = ObjectMeta>> Kind<T> {
         gated: &[],
         gated_texts: &[],
         stamped: &[],
+        unreadable: None,
         prepare_create: None,
+        prepare_create_warning: None,
         prepare_update: None,
         warnings: None,
         columns: &[name(), created()],

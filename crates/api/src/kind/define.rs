@@ -306,7 +306,11 @@ where
         self.check_whole(new, old, target, same)
     }
 
-    fn prepare_create(&self, object: &mut Value) {
+    fn unreadable(&self, object: &Value) -> Option<String> {
+        self.kind.unreadable.and_then(|unreadable| unreadable(object))
+    }
+
+    fn prepare_create(&self, object: &mut Value) -> Vec<String> {
         if !matches!(self.kind.generation, Generation::None | Generation::CountsLaterChangesOf(_))
             && let Some(metadata) = meta::metadata_mut(object)
         {
@@ -319,6 +323,7 @@ where
         if let Some(prepare) = self.kind.prepare_create {
             prepare(object);
         }
+        self.kind.prepare_create_warning.map(|prepare| prepare(object)).unwrap_or_default()
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {

@@ -13,6 +13,7 @@ use super::webhook::Webhook;
 use crate::codec::decode::Gvk;
 use crate::meta;
 use crate::schema::Type;
+use crate::status::StatusError;
 
 /// One kind in one version.
 #[derive(Clone)]
@@ -136,6 +137,11 @@ pub enum FieldValue {
 impl Definition {
     pub fn gvk(&self) -> Gvk<'_> {
         Gvk { group: &self.group, version: &self.version, kind: &self.kind }
+    }
+
+    /// Refuses an object that has the kind's shape and is none all the same.
+    pub fn refuse_unreadable(&self, object: &Value) -> Result<(), StatusError> {
+        self.strategy.unreadable(object).map_or(Ok(()), |why| Err(self.gvk().cannot_handle(&why)))
     }
 
     /// `v1` or `apps/v1`.

@@ -93,8 +93,10 @@ impl Strategy for Converted {
         self.of.check_update(&self.current(new), &self.current(old), target)
     }
 
-    fn prepare_create(&self, object: &mut Value) {
-        self.through(object, |object| self.of.prepare_create(object));
+    fn prepare_create(&self, object: &mut Value) -> Vec<String> {
+        let mut warnings = Vec::new();
+        self.through(object, |object| warnings = self.of.prepare_create(object));
+        warnings
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target) {

@@ -41,8 +41,13 @@ pub trait Strategy: Send + Sync {
     fn validate_update(&self, new: &Value, old: &Value, target: Target) -> Errors {
         self.check_update(new, old, target).err().unwrap_or_default()
     }
+    /// Why an object that has the kind's shape is none all the same.
+    fn unreadable(&self, _object: &Value) -> Option<String> {
+        None
+    }
     /// Sets the fields of a new object that belong to the server: status, generation and those that the kind adds.
-    fn prepare_create(&self, object: &mut Value);
+    /// Returns warnings about what nobody sees any more afterwards.
+    fn prepare_create(&self, object: &mut Value) -> Vec<String>;
     /// Sets the fields of a changed object that belong to the server, and decides whether `metadata.generation` grows.
     fn prepare_update(&self, new: &mut Value, old: &Value, target: Target);
     /// The fields that a write cannot set, as `prepare_update` sets them back.

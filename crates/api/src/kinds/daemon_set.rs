@@ -1,5 +1,7 @@
 //! DaemonSet: one Pod on every node that fits.
 
+use std::num::IntErrorKind;
+
 use json::{Value, json};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus, RollingUpdateDaemonSet};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -10,7 +12,7 @@ use crate::kinds::pod::{defaults, gated, validate as pod};
 use crate::kinds::rollout;
 use crate::kinds::workload::{self, Workload};
 use crate::rules::selector::Selector;
-use crate::validation::field::{Errors, FieldError, Path};
+use crate::validation::field::{Errors, FieldError, Path, quote};
 use crate::validation::internal_form;
 
 pub const DAEMON_SET: Kind<DaemonSet> = Kind {
@@ -21,6 +23,7 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
     default_in_place: Some(|object| defaults::template_at(object, &["spec", "template"])),
     validate: Some(validate),
     validate_status: Some(validate_status),
+    unreadable: Some(unreadable),
     prepare_create: Some(|set| note_template(set, 0)),
     prepare_update: Some(prepare_update),
     columns: &[
@@ -47,6 +50,17 @@ pub const DAEMON_SET: Kind<DaemonSet> = Kind {
 
 /// Counts the templates that a set has had. It was a field before it was an annotation; Pods carry it in a label still.
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// The annotation is a field of upstream's internal form.
+fn unreadable(set: &Value) -> Option<String> {
+    let text = set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str()?;
+    let error = text.parse::<i64>().err()?;
+    let why = match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    Some(format!("strconv.ParseInt: parsing {}: {why}", quote(text)))
+}
 
 fn template_generation(set: &Value) -> i64 {
     set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -191,6 +205,18 @@ mod tests {
             let mut set: DaemonSet = json::from_value(json!({"metadata": {"annotations": given}})).unwrap();
             default(&mut set);
             assert_eq!(set.metadata.annotations.unwrap()[TEMPLATE_GENERATION], expected);
+        }
+    }
+
+    #[test]
+    fn the_count_is_a_number() {
+        let told = |text: &str| unreadable(&json!({"metadata": {"annotations": {TEMPLATE_GENERATION: text}}}));
+        assert_eq!(["0", "7", "-1", "+3"].map(told), [const { None }; 4]);
+        assert_eq!(unreadable(&json!({})), None);
+        for (text, why) in
+            [("", "invalid syntax"), ("word", "invalid syntax"), ("9223372036854775808", "value out of range")]
+        {
+            assert_eq!(told(text), Some(format!("strconv.ParseInt: parsing \"{text}\": {why}")));
         }
     }
 

@@ -144,11 +144,12 @@ pub trait Admission: Send + Sync {
 /// written: what it takes and gives back is committed with it.
 pub trait Allocation: Send + Sync {
     /// Called after mutating admission and before validation, on create (`old` is `None`) and update. Fills the values
-    /// into `new`.
+    /// into `new`; a dry run is shown some that need not be free.
     fn allocate<'a>(
         &'a self,
         old: Option<&'a Value>,
         new: &'a mut Value,
+        dry_run: bool,
     ) -> BoxFuture<'a, Result<Box<dyn Companions>, StatusError>>;
 
     /// Gives back the holdings of an object when it leaves the store.

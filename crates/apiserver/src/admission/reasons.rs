@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 /// One reason as it is, more of them in brackets, each once; `None` without any.
-pub(super) fn together<R: AsRef<str>>(reasons: &[R]) -> Option<String> {
+pub(crate) fn together<R: AsRef<str>>(reasons: &[R]) -> Option<String> {
     let mut said = HashSet::new();
     let each: Vec<&str> = reasons.iter().map(AsRef::as_ref).filter(|reason| said.insert(*reason)).collect();
     match each.as_slice() {

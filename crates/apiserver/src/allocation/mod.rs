@@ -42,10 +42,13 @@ const TAKEN_ADDRESS: &str = "provided IP is already allocated";
 const NO_RANGE: &str = "the provided network does not match the current range";
 const TAKEN_PORT: &str = "provided port is already allocated";
 const FULL: &str = "range is full";
+/// The first node port that a dry run shows.
+const SHOWN_PORT: u16 = 32769;
 
 /// Gives cluster addresses and node ports to Services.
 pub struct ServiceAllocation {
     families: Vec<Family>,
+    ranges: Vec<IpNet>,
     objects: Arc<ObjectStore>,
     addresses: Arc<Addresses>,
     node_ports: RangeInclusive<u16>,
@@ -77,6 +80,7 @@ impl ServiceAllocation {
         let addresses = Arc::new(Addresses::new(objects.clone()).await?);
         let repair = repair::Repair::new(objects.clone(), addresses.clone(), ranges, node_ports.clone());
         Ok(ServiceAllocation {
+            ranges: ranges.to_vec(),
             families: ranges.iter().map(|range| Family::of(&range.addr())).collect(),
             objects,
             addresses,
@@ -86,7 +90,7 @@ impl ServiceAllocation {
         })
     }
 
-    async fn assign(&self, old: Option<&Value>, new: &mut Value) -> Result<Reservation, StatusError> {
+    async fn assign(&self, old: Option<&Value>, new: &mut Value, dry_run: bool) -> Result<Reservation, StatusError> {
         families::carry_over(old, new);
         ports::carry_over(old, new);
         let name = meta::name(new).to_owned();
@@ -97,8 +101,8 @@ impl ServiceAllocation {
         if !families::readable(new) {
             return Ok(reservation);
         }
-        self.assign_addresses(new, &had_addresses, &mut reservation).await?;
-        let taken = self.assign_ports(new, &had_ports, &mut reservation).await?;
+        self.assign_addresses(new, &had_addresses, dry_run, &mut reservation).await?;
+        let taken = self.assign_ports(new, &had_ports, dry_run, &mut reservation).await?;
         let (has_addresses, has_ports) = held(new);
         self.give_back(&mut reservation, had_addresses.iter().filter(|address| !has_addresses.contains(address)));
         let given = had_ports.into_iter().filter(|port| !has_ports.contains(port)).collect();
@@ -110,6 +114,7 @@ impl ServiceAllocation {
         &self,
         new: &mut Value,
         before: &[IpAddr],
+        dry_run: bool,
         reservation: &mut Reservation,
     ) -> Result<(), StatusError> {
         if !families::needs_address(new) {
@@ -131,7 +136,10 @@ impl ServiceAllocation {
                 }
                 None => {
                     let full = || StatusError::internal(format!("failed to allocate a serviceIP: {FULL}"));
-                    let drawn = self.addresses.draw(*family).await?.ok_or_else(full)?;
+                    let drawn = match self.shown_address(*family).filter(|_| dry_run) {
+                        Some(shown) => shown,
+                        None => self.addresses.draw(*family).await?.ok_or_else(full)?,
+                    };
                     ips.push(drawn);
                     drawn
                 }
@@ -144,6 +152,11 @@ impl ServiceAllocation {
             new["spec"]["clusterIPs"] = json!(ips);
         }
         Ok(())
+    }
+
+    /// The address that a dry run shows, upstream's: that of the range itself, which no Service ever has.
+    fn shown_address(&self, family: Family) -> Option<IpAddr> {
+        self.ranges.iter().map(IpNet::network).find(|address| Family::of(address) == family)
     }
 
     /// Why a Service cannot have the address that it names.
@@ -160,6 +173,7 @@ impl ServiceAllocation {
         &self,
         new: &mut Value,
         before: &[u16],
+        dry_run: bool,
         reservation: &mut Reservation,
     ) -> Result<Vec<u16>, StatusError> {
         let wanted = ports::wanted(new);
@@ -184,6 +198,12 @@ impl ServiceAllocation {
                 }
                 None => match shares.find(&want) {
                     Some(port) => port,
+                    // A dry run counts on from what it has, or from a number of upstream's choice.
+                    None if dry_run => {
+                        let next = taken.iter().max().map_or(SHOWN_PORT, |last| last.saturating_add(1));
+                        taken.push(next);
+                        next
+                    }
                     None => {
                         let free = |span: Span| {
                             let taken = |n: u128| u16::try_from(n).is_ok_and(|n| known.has(n) || taken.contains(&n));
@@ -266,9 +286,10 @@ impl Allocation for ServiceAllocation {
         &'a self,
         old: Option<&'a Value>,
         new: &'a mut Value,
+        dry_run: bool,
     ) -> BoxFuture<'a, Result<Box<dyn Companions>, StatusError>> {
         let boxed = |reservation| Box::new(reservation) as Box<dyn Companions>;
-        async move { self.assign(old, new).await.map(boxed) }.boxed()
+        async move { self.assign(old, new, dry_run).await.map(boxed) }.boxed()
     }
 
     fn release<'a>(&'a self, object: &'a Value) -> BoxFuture<'a, Result<Box<dyn Companions>, StatusError>> {

@@ -50,7 +50,7 @@ impl Server {
     async fn create(&self, name: &str, spec: Value) -> Result<Value, String> {
         for _ in 0..ATTEMPTS {
             let mut new = service(name, spec.clone());
-            let with = self.allocation.allocate(None, &mut new).await.map_err(|e| e.message)?;
+            let with = self.allocation.allocate(None, &mut new, false).await.map_err(|e| e.message)?;
             let inserted = self
                 .objects
                 .insert_with(&self.services, &Arc::new(new.clone()), Some(with))
@@ -69,7 +69,7 @@ impl Server {
         let mut swap = self.objects.swap(&self.services, entry);
         loop {
             let (old, mut new) = (swap.object(), service(name, spec.clone()));
-            let with = self.allocation.allocate(Some(&old), &mut new).await.map_err(|e| e.message)?;
+            let with = self.allocation.allocate(Some(&old), &mut new, false).await.map_err(|e| e.message)?;
             swap.bring(Some(with));
             if swap.replace(new.clone()).await.map_err(|e| e.message)?.is_some() {
                 return Ok(new);
@@ -186,10 +186,21 @@ async fn what_is_not_written_takes_nothing() {
     let all = Server::start(memory(), &[RANGE]).await;
     let before = all.store().revision().await.unwrap();
     let spec = json!({"type": "NodePort", "ports": [{"port": 80}]});
+    let mut shown = service("s", json!({"type": "NodePort", "ports": [{"port": 80}, {"port": 81}]}));
+    drop(all.allocation.allocate(None, &mut shown, true).await.unwrap());
+    let spec_shown = &shown["spec"];
+    assert_eq!(
+        (&spec_shown["ports"][0]["nodePort"], &spec_shown["ports"][1]["nodePort"]),
+        (&json!(32769), &json!(32770))
+    );
+    assert_eq!(spec_shown["clusterIPs"], json!(["10.0.0.0"]), "upstream shows the range's own address");
+    let mut given = service("s", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}, {"port": 81}]}));
+    drop(all.allocation.allocate(None, &mut given, true).await.unwrap());
+    assert_eq!(given["spec"]["ports"][1]["nodePort"], 30002);
     for _ in 0..20 {
-        // As a dry run, or a write that validation refuses.
+        // As a write that validation refuses.
         let mut new = service("s", spec.clone());
-        drop(all.allocation.allocate(None, &mut new).await.unwrap());
+        drop(all.allocation.allocate(None, &mut new, false).await.unwrap());
         assert!(new["spec"]["ports"][0]["nodePort"].is_number() && new["spec"]["clusterIP"].is_string());
     }
     // The second port can't be had.

@@ -1,8 +1,13 @@
 //! The objects that every cluster has from its first moment. Missing ones are made and stale ones mended at start, all at
-//! once, so that the store commits them as one group; what is right is not written.
+//! once, so that the store commits them as one group; what is right is not written. Some of them are kept while the server runs
+//! (`keep`).
 
 mod authorities;
+mod endpoints;
 pub mod flow_control;
+pub mod keep;
+#[cfg(test)]
+mod keep_tests;
 pub mod object;
 pub mod policy;
 #[cfg(test)]
@@ -25,6 +30,9 @@ pub async fn ensure(objects: &ObjectStore, cluster: &Cluster, features: Features
         .into_iter()
         .chain(flow_control::objects())
         .chain(system::objects(cluster, &kinds));
+    // Where others share the store, the endpoints are all servers' together.
+    let together = |one: &BootstrapObject| ["endpoints", "endpointslices"].contains(&one.plural);
+    let all = all.filter(|one| !(objects.store.is_shared() && together(one)));
     let all: Vec<BootstrapObject> = all.collect();
     try_join_all(all.iter().map(|wanted| inherit(objects, wanted))).await?;
     try_join_all(all.iter().map(|wanted| ensure_one(objects, wanted))).await?;
@@ -90,12 +98,6 @@ async fn forget_api_services(objects: &ObjectStore, wanted: &[BootstrapObject]) 
         }
     }
     Ok(())
-}
-
-/// Tells extension servers whose certificates are believed now, and no longer those that this server told of before.
-pub async fn tell_authorities(objects: &ObjectStore, before: &Cluster, now: &Cluster) -> Result<(), StatusError> {
-    let told = system::authentication(before).object["data"].clone();
-    ensure_one(objects, &BootstrapObject { joins: Some(told), ..system::authentication(now) }).await
 }
 
 /// Makes or mends one.

@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use json::{Map, Value, json};
 
 use super::{
-    authorities,
+    authorities, endpoints,
     object::{AUTOMANAGED, BootstrapObject},
 };
 use crate::auth::authn::front_proxy::Headers;
@@ -50,7 +50,7 @@ pub fn objects(cluster: &Cluster, served: &KindTable) -> Vec<BootstrapObject> {
     all.extend(priority_classes());
     all.extend(service(cluster));
     all.push(authentication(cluster));
-    all.push(token_tracking(cluster));
+    all.push(token_tracking(&cluster.now));
     all.push(service_range(&cluster.service_ranges, &cluster.now));
     all.extend(api_services(served));
     all
@@ -81,7 +81,7 @@ fn api_services(served: &KindTable) -> impl Iterator<Item = BootstrapObject> {
     versions.filter(|(group, version)| served.serves(group.name, version.0)).map(move |(group, v)| one(group, v))
 }
 
-fn namespaces() -> Vec<BootstrapObject> {
+pub fn namespaces() -> Vec<BootstrapObject> {
     let namespace = |name: &&str| {
         let object = json!({
             "apiVersion": "v1",
@@ -113,24 +113,32 @@ fn priority_classes() -> Vec<BootstrapObject> {
     vec![class("system-cluster-critical", 2_000_000_000, cluster), class("system-node-critical", 2_000_001_000, node)]
 }
 
+pub const TOKEN_TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
+pub const AUTHENTICATION: &str = "extension-apiserver-authentication";
+
+/// Whether a text is a day as the note about tokens has it.
+pub fn is_day(text: &str) -> bool {
+    text.len() == "2006-01-02".len() && format!("{text}T00:00:00Z").parse::<clock::Timestamp>().is_ok()
+}
+
 /// Since which day the uses of tokens in Secrets are noted: the controller that ends unused ones reads it.
-fn token_tracking(cluster: &Cluster) -> BootstrapObject {
-    let day = cluster.now.split('T').next().unwrap_or_default();
+pub fn token_tracking(now: &str) -> BootstrapObject {
+    let day = now.split('T').next().unwrap_or_default();
     let object = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system"},
+        "metadata": {"name": TOKEN_TRACKING, "namespace": "kube-system"},
         "data": {"since": day},
     });
     BootstrapObject::new("", "configmaps", object)
 }
 
-fn family(ip: &IpAddr) -> &'static str {
+pub fn family(ip: &IpAddr) -> &'static str {
     if ip.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
 /// The Service itself, its Endpoints and its EndpointSlice. The server is the only endpoint it knows.
-fn service(cluster: &Cluster) -> Vec<BootstrapObject> {
+pub fn service(cluster: &Cluster) -> Vec<BootstrapObject> {
     let Some(address) = cluster.service_ranges.first().map(first_address) else { return Vec::new() };
     let service = json!({
         "apiVersion": "v1",
@@ -149,27 +157,8 @@ fn service(cluster: &Cluster) -> Vec<BootstrapObject> {
         },
         "status": {"loadBalancer": {}},
     });
-    let port = json!({"name": "https", "port": cluster.secure_port, "protocol": "TCP"});
-    let endpoints = json!({
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {
-            "name": "kubernetes", "namespace": "default",
-            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
-        },
-        "subsets": [{"addresses": [{"ip": cluster.advertise_address}], "ports": [port]}],
-    });
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": "kubernetes", "namespace": "default",
-            "labels": {"kubernetes.io/service-name": "kubernetes"},
-        },
-        "addressType": family(&cluster.advertise_address),
-        "endpoints": [{"addresses": [cluster.advertise_address], "conditions": {"ready": true}}],
-        "ports": [port],
-    });
+    let endpoints = endpoints::endpoints(&[cluster.advertise_address.to_string()], cluster.secure_port);
+    let slice = endpoints::slice(&endpoints);
     vec![
         BootstrapObject::new("", "services", service).owning(&["/spec/ports"]),
         BootstrapObject::new("", "endpoints", endpoints).owning(&["/subsets"]),
@@ -193,7 +182,7 @@ pub fn authentication(cluster: &Cluster) -> BootstrapObject {
     let object = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+        "metadata": {"name": AUTHENTICATION, "namespace": "kube-system"},
         "data": authorities::joined(&Value::Null, &Value::Null, &Value::Object(data)),
     });
     BootstrapObject { joins: Some(Value::Null), ..BootstrapObject::new("", "configmaps", object).owning(&["/data"]) }
@@ -247,6 +236,8 @@ mod tests {
         assert_eq!(service.object["spec"]["clusterIP"], "10.96.0.1");
         let map = all.iter().find(|w| w.plural == "configmaps").unwrap();
         assert_eq!(map.object["data"]["requestheader-allowed-names"], "[\"front-proxy-client\"]");
+        let days = ["2026-01-31", "2026-13-01", "2026-1-1", "", "today", "2026-01-31 ", "2026-02-30"];
+        assert_eq!(days.map(is_day), [true, false, false, false, false, false, false]);
         let headers = Headers { user: vec!["X-A".into(), "X-B".into()], uid: Vec::new(), ..Headers::default() };
         let told = authentication(&Cluster { front_proxy_headers: headers, ..Cluster::example() }).object;
         assert_eq!(told["data"]["requestheader-username-headers"], "[\"X-A\",\"X-B\"]");

@@ -2,7 +2,7 @@
 //! define from the moment at which it learns of them.
 //!
 //! `held` is the table of definitions, kept by the store's changes. One task (`run`) gives names and conditions, ends
-//! watches of what is not served any more, keeps the APIServices of custom groups (`registration`), and empties kinds that
+//! watches of what is not served any more, keeps the APIServices of custom groups as they are to be (`registration`), and empties kinds that
 //! are deleted (`cleanup`). `webhook` asks those that convert objects between versions.
 //! Upstream counterpart: apiextensions-apiserver, pkg/apiserver/customresource_handler.go and pkg/controller.
 
@@ -47,11 +47,19 @@ pub async fn start(
     let tracks = features.enabled(Feature::CRDObservedGenerationTracking);
     let kinds = Arc::new(CustomKinds::new(state.objects.kinds.clone(), tracks));
     state.objects.add_event_handler(&definition, kinds.clone()).await?;
-    tasks.spawn(run(state.clone(), kinds, definition));
+    let registered = Arc::new(registration::Changed::default());
+    let services = state.objects.definition(registration::GROUP, registration::PLURAL)?;
+    state.objects.add_event_handler(&services, registered.clone()).await?;
+    tasks.spawn(run(state.clone(), kinds, definition, registered));
     Ok(())
 }
 
-async fn run(state: Arc<State>, kinds: Arc<CustomKinds>, definition: Arc<Definition>) {
+async fn run(
+    state: Arc<State>,
+    kinds: Arc<CustomKinds>,
+    definition: Arc<Definition>,
+    services: Arc<registration::Changed>,
+) {
     let mut cleaning = Cleaning::default();
     // An earlier server may have left APIServices of what was defined then.
     let mut served = None;
@@ -78,6 +86,7 @@ async fn run(state: Arc<State>, kinds: Arc<CustomKinds>, definition: Arc<Definit
         };
         tokio::select! {
             () = kinds.changed.notified() => {}
+            () = services.0.notified() => served = None,
             () = again => kinds.doubt(&work),
             () = cleaning.ended() => {}
         }

@@ -118,6 +118,12 @@ impl Checks {
         self.checks.extend(others.checks);
     }
 
+    /// Takes the check of this name out, if there is one.
+    pub fn split_off(&mut self, name: &str) -> Checks {
+        let checks = self.checks.extract_if(.., |(own, _, _)| own == name).collect();
+        Checks { checks, ..Checks::default() }
+    }
+
     /// The page of what checks found: `/metrics/slis`.
     pub fn slis(&self) -> String {
         self.ends.render() + &process::started_page()

@@ -20,6 +20,8 @@ const HOOKS: &[&str] = &[
     "crd-informer-synced",
     "start-system-namespaces-controller",
     "start-cluster-authentication-info-controller",
+    "start-kube-apiserver-identity-lease-controller",
+    "start-kube-apiserver-identity-lease-garbage-collector",
     "start-legacy-token-tracking-controller",
     "start-service-ip-repair-controllers",
     "rbac/bootstrap-roles",
@@ -38,6 +40,10 @@ const HOOKS: &[&str] = &[
     "apiservice-openapi-controller",
     "apiservice-openapiv3-controller",
 ];
+
+/// The steps of other components of the process, which have checks of their own where they are at work.
+const ELSEWHERE: &[&str] =
+    &["start-kube-apiserver-identity-lease-controller", "start-kube-apiserver-identity-lease-garbage-collector"];
 
 /// The one step that is no hook upstream: all APIServices of the server's own are there.
 const COMPLETION: &str = "autoregister-completion";
@@ -89,17 +95,24 @@ impl Started {
     }
 
     /// A check for each step. Those of priority and fairness, and that of the bounds in its place, are there only where these are.
-    pub fn checks(&self, shares: bool) -> Checks {
+    /// The checks of others stand behind them, or in their place among them.
+    pub fn checks(&self, shares: bool, mut others: Checks) -> Checks {
         let hooks = HOOKS.iter().filter(|name| match shares {
             true => !BOUNDS.contains(name),
             false => !SHARES.contains(name),
         });
-        hooks.fold(Checks::default(), |checks, name| {
+        let mut checks = hooks.fold(Checks::default(), |mut checks, name| {
+            if ELSEWHERE.contains(name) {
+                checks.extend(others.split_off(&format!("poststarthook/{name}")));
+                return checks;
+            }
             let started = self.clone();
             let done = move || if started.0.read().contains(name) { Ok(()) } else { Err("not finished".to_owned()) };
             let hook = if *name == COMPLETION { "" } else { "poststarthook/" };
             checks.with(&format!("{hook}{name}"), Counts::Everywhere, done)
-        })
+        });
+        checks.extend(others);
+        checks
     }
 }
 
@@ -110,13 +123,16 @@ mod tests {
     #[tokio::test]
     async fn each_step_is_told_once_it_is_done() {
         let started = Started::default();
-        let checks = started.checks(true);
+        let checks = started.checks(true, Checks::default());
         let failing = async || checks.results().await.into_iter().filter(|(_, found)| found.is_err()).count();
-        assert_eq!(failing().await, HOOKS.len() - BOUNDS.len());
+        assert_eq!(failing().await, HOOKS.len() - BOUNDS.len() - ELSEWHERE.len());
         let all = [BOOTSTRAPPED, INFORMED, ADMITS, ALLOCATES, SHARES, BOUNDS, CUSTOM, AGGREGATES];
         all.iter().for_each(|steps| started.done(steps));
         assert_eq!(failing().await, 0);
-        assert_eq!(all.concat().len(), HOOKS.len(), "no step is named twice");
-        assert_eq!(started.checks(false).results().await.len(), HOOKS.len() - SHARES.len());
+        assert_eq!(all.concat().len(), HOOKS.len() - ELSEWHERE.len(), "no step is named twice");
+        assert_eq!(
+            started.checks(false, Checks::default()).results().await.len(),
+            HOOKS.len() - SHARES.len() - ELSEWHERE.len()
+        );
     }
 }

@@ -39,6 +39,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let read = || {
         let mut decoded = decode::decode(&definition.ty, definition.gvk(), &body, media_type, options.validation)?;
         definition.strategy.drop_nulls(&mut decoded.value);
+        definition.refuse_unreadable(&decoded.value)?;
         Ok::<_, StatusError>(decoded)
     };
     let mut decoded = read()?;
@@ -231,7 +232,7 @@ impl Request {
         warnings: &mut Vec<String>,
     ) -> Result<Result<Written, Value>, StatusError> {
         let definition = &*self.definition;
-        let companions = self.allocate(None, &mut object).await?;
+        let companions = self.allocate(None, &mut object, attributes.dry_run).await?;
         waypoint::apiserver::validate(self.waypoint_name());
         // Plugins that mutate the object may have set one. The store is the one that refuses this, when all others have had their say.
         let versioned = refuse_versioned(&object);

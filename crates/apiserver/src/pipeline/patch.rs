@@ -4,7 +4,7 @@ use api::{
     Value,
     codec::decode,
     status::StatusError,
-    write::patch::{Kind, Patch},
+    write::patch::{Kind, Patch, json},
 };
 use http::{StatusCode, header};
 
@@ -28,9 +28,13 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let definition = &request.definition;
     let change = |old: &Value| {
         spans::event("About to apply patch");
-        let patched = patch.as_ref().map_err(StatusError::clone)?.apply(&definition.ty, old, options.validation)?;
+        let patched = patch.as_ref().map_err(StatusError::clone)?.apply(&definition.ty, old, options.validation);
+        let patched = patched.map_err(json::without_causes)?;
         let mut value = patched.value;
         definition.strategy.drop_nulls(&mut value);
+        if let Some(why) = definition.strategy.unreadable(&value) {
+            return Err(patch.as_ref().map_err(StatusError::clone)?.unreadable(&value, &why));
+        }
         request.check_names(&mut value)?;
         if custom {
             decode::custom_kind(&value, definition.gvk())?;

@@ -18,6 +18,7 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
     let decoded = decode::decode(&definition.ty, definition.gvk(), &body, media_type, options.validation)?;
     spans::event("Conversion done");
     let mut wanted = decoded.value;
+    definition.refuse_unreadable(&wanted)?;
     definition.strategy.drop_nulls(&mut wanted);
     request.tell_of(&wanted);
     request.check_names(&mut wanted)?;

@@ -131,9 +131,10 @@ impl Request {
         &self,
         old: Option<&Value>,
         new: &mut Value,
+        dry_run: bool,
     ) -> Result<Option<Box<dyn Companions>>, StatusError> {
         match self.call.state.allocation(&self.definition).filter(|_| self.target == Target::Object) {
-            Some(allocation) => allocation.allocate(old, new).await.map(Some),
+            Some(allocation) => allocation.allocate(old, new, dry_run).await.map(Some),
             None => Ok(None),
         }
     }
@@ -301,7 +302,7 @@ impl Request {
             new = scale_object::with_replicas(definition, scale, &whole, &new)?;
         }
         definition.strategy.prepare_update(&mut new, old, self.target);
-        let companions = self.allocate(Some(old), &mut new).await?;
+        let companions = self.allocate(Some(old), &mut new, options.dry_run).await?;
         waypoint::apiserver::validate(self.waypoint_name());
         let about = strategy::check_update(definition, &new, old, self.target)?;
         let seen = match scale {

@@ -10,6 +10,7 @@ use api::validation::field::{FieldError, Path};
 use json::{Map, json};
 
 use super::object::{admitted, body, created, same_namespace, text};
+use crate::admission::reasons;
 use crate::auth::authn::{Authentication, UNKNOWN_TOKEN, token::Refusal};
 use crate::auth::{Attributes, Selected, User, Verdict};
 use crate::{call::Call, http::body::Response};
@@ -341,17 +342,6 @@ fn status(verdict: &Verdict, selectors: &Selectors) -> Value {
     Value::Object(status)
 }
 
-/// Errors as one text, each of them once: `[first, second]`, or the only one as it is.
-fn together(errors: &[&str]) -> String {
-    let mut each: Vec<&str> = Vec::new();
-    for error in errors {
-        if !each.contains(error) {
-            each.push(error);
-        }
-    }
-    if let [only] = each[..] { only.to_owned() } else { format!("[{}]", each.join(", ")) }
-}
-
 /// `selfsubjectrulesreviews`: `kubectl auth can-i --list`
 pub async fn self_rules(mut call: Call) -> Result<Response, StatusError> {
     let mut review = asked(&mut call, AUTHORIZATION, "SelfSubjectRulesReview").await?;
@@ -362,10 +352,11 @@ pub async fn self_rules(mut call: Call) -> Result<Response, StatusError> {
     let rules = call.state.authorizer.rules_for(&call.user, &namespace);
     let paths: Vec<Value> =
         rules.path.iter().map(|rule| json!({"verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls})).collect();
-    let incomplete = !rules.unlisted.is_empty();
-    review["status"] = json!({"resourceRules": rules.resource, "nonResourceRules": paths, "incomplete": incomplete});
-    if incomplete {
-        review["status"]["evaluationError"] = json!(together(&rules.unlisted));
+    let error = reasons::together(&rules.unlisted);
+    review["status"] =
+        json!({"resourceRules": rules.resource, "nonResourceRules": paths, "incomplete": error.is_some()});
+    if let Some(error) = error {
+        review["status"]["evaluationError"] = json!(error);
     }
     Ok(created(&review))
 }

@@ -151,6 +151,10 @@ fn failed(error: &StoreError) -> bool {
 }
 
 impl Store for Measured {
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
         Box::pin(self.measure(key, Operation::Get, failed, self.store.get(key)))
     }

@@ -27,8 +27,12 @@ pub fn before_create(definition: &Definition, object: &mut Value) -> Result<Vec<
         metadata.insert("uid", Value::from(clock::uuid()));
         metadata.insert("creationTimestamp", Value::from(clock::now_seconds().to_string()));
     }
-    definition.strategy.prepare_create(object);
-    definition.strategy.check(object).map_err(|errors| invalid(definition, object, &errors))
+    let mut warnings = definition.strategy.prepare_create(object);
+    match definition.strategy.check(object) {
+        Ok(more) => warnings.extend(more),
+        Err(errors) => return Err(StatusError { warnings, ..invalid(definition, object, &errors) }),
+    }
+    Ok(warnings)
 }
 
 /// Checks an object that the strategy has prepared for an update; returns warnings for the client.

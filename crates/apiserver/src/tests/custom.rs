@@ -383,6 +383,20 @@ async fn discovery_and_documents_follow() {
     assert_eq!(v2.at("/definitions/com.example.v1.Dog/properties/spec/properties/age/type"), "integer");
     let service = c.say("GET /apis/apiregistration.k8s.io/v1/apiservices/v1.example.com", "").await;
     assert_eq!(service.at("/spec/groupPriorityMinimum"), 1000, "{}", service.text);
+    let registered = "/apis/apiregistration.k8s.io/v1/apiservices/v1.example.com";
+    let merge = format!("PATCH {registered}\ncontent-type: application/merge-patch+json");
+    let comes_back = async || {
+        let mut left = 1000;
+        while c.say(&format!("GET {registered}"), "").await.at("/spec/groupPriorityMinimum") != 1000 {
+            left -= 1;
+            assert!(left > 0, "it does not come back");
+            clock::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    assert_eq!(c.say(&format!("DELETE {registered}"), "").await.code, 200);
+    comes_back().await;
+    assert_eq!(c.say(&merge, r#"{"spec": {"groupPriorityMinimum": 7}}"#).await.code, 200);
+    comes_back().await;
     c.say(&format!("DELETE {CRDS}/dogs.example.com"), "").await;
     for path in [
         "/apis/example.com/v1",

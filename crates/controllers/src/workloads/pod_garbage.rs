@@ -8,9 +8,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use api::rules::pod;
 use client::{Change, Key, rest::DeleteOptions};
 use clock::Timestamp;
-use controller::{Controller, Listers, Plan, Watches, Write};
+use controller::{Controller, Counted, Listers, Plan, Watches, Write};
 use json::json;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use meter::{Metric, Metrics};
 use parking_lot::Mutex;
 
 use crate::node::{
@@ -46,6 +47,36 @@ impl PodGarbage {
 const QUARANTINE: Duration = Duration::from_secs(40);
 
 const ENDED: &str = "pod gc: ended";
+
+/// Why a Pod is deleted, as the metrics say it.
+const TERMINATED: &str = "terminated";
+const OUT_OF_SERVICE: &str = "out-of-service";
+const ORPHANED: &str = "orphaned";
+const UNSCHEDULED: &str = "unscheduled";
+
+static DELETED: Metric = Metric::counter(
+    "pod_gc_collector_force_delete_pods_total",
+    "[ALPHA] Number of pods that are being forcefully deleted since the Pod GC Controller started.",
+);
+static FAILED: Metric = Metric::counter(
+    "pod_gc_collector_force_delete_pod_errors_total",
+    "[ALPHA] Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started.",
+);
+static METRICS: Metrics = Metrics::new();
+
+/// Counts a deletion, of a namespace and for a reason.
+fn count([namespace, reason]: &[String; 2], failed: bool) {
+    let labels = &[("namespace", namespace.as_str()), ("reason", reason.as_str())];
+    METRICS.count(&DELETED, labels);
+    if failed {
+        METRICS.count(&FAILED, labels);
+    }
+}
+
+/// The lines of the page of metrics.
+pub fn metrics() -> String {
+    METRICS.render()
+}
 
 pub struct Observed {
     /// For how many seconds the Pod's node has been missing.
@@ -104,17 +135,20 @@ impl Controller for PodGarbage {
         let deleting = pod.metadata.deletion_timestamp.as_ref();
         if node.is_empty() {
             if deleting.is_some() || observed.surplus {
-                end(&mut plan, pod, None, now);
+                let reason = if observed.surplus { TERMINATED } else { UNSCHEDULED };
+                end(&mut plan, pod, reason, None, now);
             }
+        } else if observed.surplus {
+            end(&mut plan, pod, TERMINATED, None, now);
         } else if let Some(missing) = observed.node_missing {
             let left = QUARANTINE.saturating_sub(Duration::from_secs(missing.max(0) as u64));
             if left.is_zero() {
-                end(&mut plan, pod, Some(("DeletionByPodGC", "PodGC: node no longer exists")), now);
+                end(&mut plan, pod, ORPHANED, Some(("DeletionByPodGC", "PodGC: node no longer exists")), now);
             } else {
                 plan.again_after(left);
             }
-        } else if observed.surplus || (observed.node_out_of_service && deleting.is_some()) {
-            end(&mut plan, pod, None, now);
+        } else if observed.node_out_of_service && deleting.is_some() {
+            end(&mut plan, pod, OUT_OF_SERVICE, None, now);
         }
         plan
     }
@@ -133,7 +167,9 @@ fn is_evicted(pod: &Pod) -> bool {
 }
 
 /// Deletes at once; a Pod that had not ended is marked as failed first, so that nobody takes it for a success.
-fn end(plan: &mut Plan, pod: &Pod, disruption: Option<(&str, &str)>, now: Timestamp) {
+fn end(plan: &mut Plan, pod: &Pod, reason: &'static str, disruption: Option<(&str, &str)>, now: Timestamp) {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    plan.counted = Some(Counted { of: [namespace, reason.to_owned()], count });
     if !pod::is_terminal(pod) {
         let mut status: BTreeMap<&str, json::Value> = BTreeMap::from([("phase", "Failed".into())]);
         if let Some((reason, message)) = disruption {
@@ -152,7 +188,7 @@ mod tests {
     #[test]
     fn pods_that_nobody_else_would_delete() {
         let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
-        let check = |text: &str, expected: &str| {
+        let check = |text: &str, expected: &str, reason: &str| {
             let has = |word: &str| text.split(' ').any(|w| w == word);
             let pod: Pod = json::from_value(json!({
                 "metadata": {"name": "p", "uid": "u", "deletionTimestamp": has("deleting").then_some("2026-01-01T00:00:00Z"),
@@ -168,17 +204,34 @@ mod tests {
             };
             let plan = PodGarbage::new(1).plan(&pod, &observed, now);
             assert_eq!(plan.to_string().replace(" p, ", ", ").replace(" p", ""), expected, "{text}");
+            let counted = plan.counted.map(|counted| counted.of).unwrap_or_default();
+            assert_eq!(counted, ["", reason], "{text}");
         };
         let both = "patchods/status, deleteods";
-        check("bound node", "");
-        check("bound", both);
-        check("bound lately", "");
-        check("bound ended", "deleteods");
-        check("deleting", both);
-        check("", "");
-        check("ended surplus bound node", "deleteods");
-        check("bound node out deleting", both);
-        check("bound node deleting", "");
+        check("bound node", "", "");
+        check("bound", both, ORPHANED);
+        check("bound lately", "", "");
+        check("bound ended", "deleteods", ORPHANED);
+        check("deleting", both, UNSCHEDULED);
+        check("", "", "");
+        check("ended surplus bound node", "deleteods", TERMINATED);
+        check("bound node out deleting", both, OUT_OF_SERVICE);
+        check("bound node deleting", "", "");
+        check("ended surplus", "deleteods", TERMINATED);
+        check("ended surplus bound lately", "deleteods", TERMINATED);
+    }
+
+    #[test]
+    fn deletions_are_counted() {
+        count(&["metered".to_owned(), ORPHANED.to_owned()], false);
+        count(&["metered".to_owned(), ORPHANED.to_owned()], true);
+        let page = metrics();
+        for (name, times) in [("pods", 2), ("pod_errors", 1)] {
+            let line = format!(
+                "pod_gc_collector_force_delete_{name}_total{{namespace=\"metered\",reason=\"orphaned\"}} {times}\n"
+            );
+            assert!(page.contains(&line), "{page}");
+        }
     }
 
     #[test]

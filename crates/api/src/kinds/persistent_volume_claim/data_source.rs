@@ -103,7 +103,7 @@ mod tests {
         let kept = |features: Features, namespace: &str, old: Option<&Value>| {
             let (mut new, strategy) = (claim(namespace), PERSISTENT_VOLUME_CLAIM.define(features).strategy);
             match old {
-                None => strategy.prepare_create(&mut new),
+                None => drop(strategy.prepare_create(&mut new)),
                 Some(old) => strategy.prepare_update(&mut new, old, Target::Object),
             }
             !new["spec"]["dataSourceRef"].is_null()

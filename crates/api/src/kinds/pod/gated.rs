@@ -96,7 +96,7 @@ mod tests {
             let kept = |features: Features, old: Option<&Value>| {
                 let mut new = pod(&source);
                 match old {
-                    None => POD.define(features).strategy.prepare_create(&mut new),
+                    None => drop(POD.define(features).strategy.prepare_create(&mut new)),
                     Some(old) => POD.define(features).strategy.prepare_update(&mut new, old, Target::Object),
                 }
                 new.pointer("/spec/volumes/0/projected/sources/0").unwrap() == &source
@@ -117,7 +117,7 @@ mod tests {
         let kept = |features: Features, old: Option<&Value>| {
             let mut new = pod.clone();
             match old {
-                None => POD.define(features).strategy.prepare_create(&mut new),
+                None => drop(POD.define(features).strategy.prepare_create(&mut new)),
                 Some(old) => POD.define(features).strategy.prepare_update(&mut new, old, Target::Object),
             }
             ["/spec/volumes/0/image", "/spec/containers/0/lifecycle/stopSignal"].map(|path| new.pointer(path).is_some())

@@ -83,6 +83,7 @@ pub const POD: Kind<Pod> = Kind {
     gated: gated::OF_POD,
     gated_texts: gated::TEXTS_OF_POD,
     prepare_create: Some(prepare_create),
+    prepare_create_warning: Some(security::app_armor::from_annotations),
     prepare_update: Some(prepare_update),
     warnings: Some(warnings::of_pod),
     columns: columns::COLUMNS,
@@ -116,7 +117,6 @@ fn prepare_create(object: &mut Value) {
         same_service_account(map);
     }
     label_keys::merge(object);
-    security::app_armor::from_annotations(object);
 }
 
 /// The old name of `serviceAccountName` is always written beside it.

@@ -4,8 +4,11 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use json::Value;
-use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSpec, PodTemplateSpec, Volume, WorkloadReference};
+use k8s_openapi::api::core::v1::{
+    Pod, PodResourceClaim, PodSpec, PodTemplateSpec, Toleration, Volume, WorkloadReference,
+};
 
+use crate::codec::syntax;
 use crate::kinds::pod::{container, placement, resources, security, volume};
 use crate::rules::ip;
 use crate::rules::pod::{self, MIRROR_ANNOTATION};
@@ -62,6 +65,9 @@ pub(crate) fn validate_create(pod: &Pod) -> Errors {
     let path = Path::new("spec");
     let mut errors = Errors::new();
     let Some(spec) = &pod.spec else { return errors };
+    if let Some(annotations) = &pod.metadata.annotations {
+        errors.extend(security::annotations::contradictions(annotations, spec));
+    }
     if spec.ephemeral_containers.as_ref().is_some_and(|l| !l.is_empty()) {
         errors.push(FieldError::forbidden(&path.child("ephemeralContainers"), "cannot be set on create"));
     }
@@ -91,6 +97,7 @@ pub(crate) fn validate_template(template: &PodTemplateSpec, path: &Path) -> Erro
     errors
 }
 
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// Annotations that mean something to the server.
@@ -103,10 +110,66 @@ fn validate_annotations(annotations: Option<&Annotations>, spec: &PodSpec, path:
         let detail = "must set spec.nodeName if mirror pod annotation is set";
         errors.push(FieldError::invalid(&path.key(MIRROR_ANNOTATION), hash, detail));
     }
+    if let Some(text) = annotations.get(TOLERATIONS).filter(|text| !text.is_empty()) {
+        match annotated_tolerations(text) {
+            Ok(list) => errors.extend(placement::tolerations(&list, &path.child(TOLERATIONS))),
+            Err(why) => errors.push(FieldError::invalid(path, TOLERATIONS, &why)),
+        }
+    }
     if let Some(cost) = annotations.get(DELETION_COST).filter(|cost| !is_cost(cost)) {
         errors.push(FieldError::invalid(&path.key(DELETION_COST), cost, "must be a 32bit integer"));
     }
+    errors.extend(security::annotations::values(annotations, spec, path));
     errors
+}
+
+/// The tolerations in an annotation, which nobody follows any more. Names of fields are read in any case, as Go's decoder reads them.
+fn annotated_tolerations(text: &str) -> Result<Vec<Toleration>, String> {
+    let list = json::parse(text).map_err(|why| syntax::in_gos_words(text.as_bytes(), why.to_string()))?;
+    let wrong = |value: &Value, wanted: &str| {
+        let found = match value {
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+            Value::String(_) => "string",
+            Value::Bool(_) => "bool",
+            _ => "number",
+        };
+        format!("json: cannot unmarshal {found} into Go {wanted}")
+    };
+    let items = match &list {
+        Value::Null => &[],
+        Value::Array(items) => items.as_slice(),
+        other => return Err(wrong(other, "value of type []core.Toleration")),
+    };
+    let mut tolerations = Vec::new();
+    for item in items {
+        let mut one = Toleration::default();
+        match item {
+            Value::Null => {}
+            Value::Object(fields) => {
+                for (key, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+                    let (name, type_, place) = match key.to_ascii_lowercase().as_str() {
+                        "key" => ("Key", "string", &mut one.key),
+                        "operator" => ("Operator", "core.TolerationOperator", &mut one.operator),
+                        "value" => ("Value", "string", &mut one.value),
+                        "effect" => ("Effect", "core.TaintEffect", &mut one.effect),
+                        "tolerationseconds" => {
+                            let wanted = "struct field Toleration.TolerationSeconds of type int64";
+                            let seconds = value.as_i64().ok_or_else(|| wrong(value, wanted))?;
+                            one.toleration_seconds = Some(seconds);
+                            continue;
+                        }
+                        _ => continue,
+                    };
+                    let wanted = || format!("struct field Toleration.{name} of type {type_}");
+                    *place = Some(value.as_str().ok_or_else(|| wrong(value, &wanted()))?.to_owned());
+                }
+            }
+            other => return Err(wrong(other, "value of type core.Toleration")),
+        }
+        tolerations.push(one);
+    }
+    Ok(tolerations)
 }
 
 /// Neither a plus sign nor a leading zero.
@@ -402,6 +465,34 @@ mod tests {
         assert_eq!(errors.len(), expected.len(), "{errors:#?}");
         for (error, start) in errors.iter().zip(expected) {
             assert!(error.starts_with(start), "{error:?} does not start with {start:?}");
+        }
+    }
+
+    #[test]
+    fn tolerations_in_an_annotation() {
+        let check = |text: &str, expected: &[&str]| {
+            let annotations = Annotations::from([(TOLERATIONS.to_owned(), text.to_owned())]);
+            let path = Path::new("metadata").child("annotations");
+            let errors = validate_annotations(Some(&annotations), &PodSpec::default(), &path);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{text}");
+        };
+        for good in ["", "null", "[]", "[null]", r#"[{"Key": "a", "operator": "Exists", "more": 1}]"#] {
+            check(good, if good == "[null]" { &[ALL_KEYS] } else { &[] });
+        }
+        const ALL_KEYS: &str = "metadata.annotations.scheduler.alpha.kubernetes.io/tolerations[0].operator: Invalid value: \"\": \
+            operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+        let at = "metadata.annotations: Invalid value: \"scheduler.alpha.kubernetes.io/tolerations\": ";
+        for (bad, why) in [
+            ("x", "invalid character 'x' looking for beginning of value"),
+            ("{}", "json: cannot unmarshal object into Go value of type []core.Toleration"),
+            ("[1]", "json: cannot unmarshal number into Go value of type core.Toleration"),
+            (r#"[{"key": 1}]"#, "json: cannot unmarshal number into Go struct field Toleration.Key of type string"),
+            (
+                r#"[{"tolerationSeconds": "1"}]"#,
+                "json: cannot unmarshal string into Go struct field Toleration.TolerationSeconds of type int64",
+            ),
+        ] {
+            check(bad, &[&format!("{at}{why}")]);
         }
     }
 

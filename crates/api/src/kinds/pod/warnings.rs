@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::kinds::persistent_volume_claim;
+use crate::kinds::pod::security::annotations::{SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
 use crate::rules::{app_armor, node_label, quantity};
 use crate::validation::{field::Path, object_meta};
 
@@ -23,10 +24,7 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
     ("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
 ];
-const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
-const APP_ARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
 /// Only new Pods are warned about: people hardly change Pods by hand.
@@ -182,7 +180,8 @@ impl<'p> About<'p> {
         list.extend(unnamed.map(|(i, name)| format!("{}: invalid empty name {name:?}", place(i))));
     }
 
-    /// Annotations about a container's profiles where no field says anything.
+    /// Annotations about a container's profiles where no field says anything. Those of new Pods about AppArmor become fields before,
+    /// and are warned about then.
     fn profiles(&self, container: &Container, annotations: &BTreeMap<String, String>, list: &mut Vec<String>) {
         let own = container.security_context.as_ref();
         if own.and_then(|s| s.seccomp_profile.as_ref()).is_none() {
@@ -190,18 +189,9 @@ impl<'p> About<'p> {
             self.annotated(annotations, [(&*name, SECCOMP)], list);
         }
         let of_pod = self.spec.security_context.as_ref().and_then(|s| s.app_armor_profile.as_ref());
-        let own = own.and_then(|s| s.app_armor_profile.as_ref());
-        let name = format!("{}{}", app_armor::ANNOTATION, container.name);
-        let Some(text) = annotations.get(&name) else { return };
-        let meant = app_armor::of_annotation(text);
-        let warned = match (self.template, own) {
-            (true, own) => own.or(of_pod).is_none(),
-            // A new Pod's annotation has become its field by now.
-            (false, Some(own)) => meant.as_ref() == Some(own),
-            (false, None) => meant.is_none() || meant.as_ref() != of_pod,
-        };
-        if warned {
-            self.annotated(annotations, [(&*name, APP_ARMOR)], list);
+        if self.template && own.and_then(|s| s.app_armor_profile.as_ref()).or(of_pod).is_none() {
+            let name = format!("{}{}", app_armor::ANNOTATION, container.name);
+            self.annotated(annotations, [(&*name, app_armor::WARNING)], list);
         }
     }
 
@@ -464,19 +454,7 @@ mod tests {
             "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: non-functional in v1.27+; use the \"seccompProfile\" field instead",
             "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: non-functional in v1.27+; use the \"seccompProfile\" field instead",
         ];
-        let armor = "metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]: deprecated since v1.30; use the \"appArmorProfile\" field instead";
-        let with_armor = [&of_pod[..], &[armor]].concat();
-        assert_eq!(told(spec.clone(), annotations.clone()), with_armor);
-        let unconfined = json!({"container.apparmor.security.beta.kubernetes.io/c": "unconfined"});
-        let field = |type_: &str| json!({"appArmorProfile": {"type": type_}});
-        for (of_pod, own, expected) in [
-            (Value::Null, field("Unconfined"), &[armor][..]),
-            (Value::Null, field("RuntimeDefault"), &[]),
-            (field("Unconfined"), Value::Null, &[]),
-        ] {
-            let spec = json!({"securityContext": of_pod, "containers": [{"name": "c", "securityContext": own}]});
-            assert_eq!(told(spec.clone(), unconfined.clone()), expected, "{spec}");
-        }
+        assert_eq!(told(spec.clone(), annotations.clone()), of_pod);
         let template = json!({"metadata": {"annotations": annotations}, "spec": spec});
         let list = of_template(&json::from_value(template).expect("a template"), &Path::new("spec").child("template"));
         assert_eq!(list[0], format!("spec.template.{}", of_pod[0]));
@@ -485,5 +463,9 @@ mod tests {
                 .ends_with("beta.kubernetes.io/c]: deprecated since v1.30; use the \"appArmorProfile\" field instead"),
             "{list:?}"
         );
+        let with_field = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "c"}],
+            "securityContext": {"appArmorProfile": {"type": "Unconfined"}}}});
+        let list = of_template(&json::from_value(with_field).expect("a template"), &Path::new("template"));
+        assert_eq!(list.len(), 3, "{list:?}");
     }
 }

@@ -326,7 +326,16 @@ impl Account {
     }
 }
 
-/// Upstream's message says no more than that; the cause says which operation failed and why.
+/// The refusal as clients of the API see it: upstream does not tell them which operation failed. Causes that have a reason are about
+/// fields, and theirs.
+pub fn without_causes(mut refusal: StatusError) -> StatusError {
+    if let Some(details) = &mut refusal.details {
+        details.causes = details.causes.take().filter(|causes| causes.iter().any(|cause| cause.reason.is_some()));
+    }
+    refusal
+}
+
+/// Upstream's message says no more than that; the cause says to callers in this process which operation failed and why.
 fn refused(operation: &Operation<'_>, why: &str) -> StatusError {
     let path = operation.fields["path"].as_str().unwrap_or_default();
     let cause = StatusCause {
@@ -431,6 +440,8 @@ mod tests {
         assert_eq!((error.code, &*error.reason), (422, "Invalid"));
         let cause = error.details.and_then(|details| details.causes?.into_iter().next()).unwrap_or_default();
         assert_eq!(cause.field.as_deref(), Some("/a"));
+        let told = without_causes(apply(json!({}), &json!([{"op": "remove", "path": "/a"}])).unwrap_err());
+        assert_eq!((told.code, told.details), (422, Some(Box::default())));
     }
 
     fn cause(error: &StatusError) -> &str {

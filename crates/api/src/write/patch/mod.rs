@@ -129,6 +129,14 @@ impl Patch {
         }
     }
 
+    /// The refusal of a result that has the kind's shape and is no such object all the same.
+    pub fn unreadable(&self, result: &Value, why: &str) -> StatusError {
+        match self.kind {
+            Kind::Strategic => StatusError::new(500, "", why),
+            _ => StatusError::invalid("", "", "", &[FieldError::invalid(&Path::new("patch"), result.to_string(), why)]),
+        }
+    }
+
     /// A patch whose result is no such object. It shows the result, a strategic merge patch itself.
     fn invalid(&self, ty: &Type, current: &Value, why: &str) -> StatusError {
         let shown = match self.kind {

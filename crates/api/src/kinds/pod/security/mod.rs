@@ -1,5 +1,6 @@
 //! Validation of what a Pod and its containers may do on the machine: users, groups, profiles, sysctls, the operating system.
 
+pub(super) mod annotations;
 pub(super) mod app_armor;
 mod windows;
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity, Pod, PodSpec
 use crate::features::{Feature, Features};
 use crate::kind::Target;
 use crate::kinds::pod::{placement, resources};
-use crate::meta;
+use crate::rules::app_armor;
 use crate::rules::pod::{self, MIRROR_ANNOTATION};
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::internal_form;
@@ -26,27 +26,43 @@ pub(crate) fn validate_update(new: &Pod, old: &Pod, target: Target) -> Errors {
         Target::Other("ephemeralcontainers") => ephemeral(new_spec, old_spec, pod::is_mirror(old)),
         Target::Other("resize") => resized(new_spec, old),
         Target::Object | Target::Other(_) => {
-            let note =
-                |pod: &'_ Pod| -> Option<String> { pod.metadata.annotations.as_ref()?.get(MIRROR_ANNOTATION).cloned() };
-            let mut errors = changed_mirror(note(new).as_deref(), note(old).as_deref());
+            fn all(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+                pod.metadata.annotations.iter().flatten().map(|(key, text)| (key.as_str(), text.as_str()))
+            }
+            let mut errors = changed_annotations(all(new), all(old));
             errors.extend(object(new_spec, old_spec));
             errors
         }
     }
 }
 
-/// Whether a Pod mirrors a static one is for life, whoever writes which part of it.
-pub(crate) fn mirror_annotation(new: &Value, old: &Value) -> Errors {
-    changed_mirror(meta::annotation(new, MIRROR_ANNOTATION), meta::annotation(old, MIRROR_ANNOTATION))
+/// Whether a Pod mirrors a static one is for life, and so are its profiles, whoever writes which part of it.
+pub(crate) fn annotations_for_life(new: &Value, old: &Value) -> Errors {
+    fn all(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
+        let annotations = pod.pointer("/metadata/annotations").and_then(Value::as_object);
+        annotations.into_iter().flatten().filter_map(|(key, text)| Some((key.as_ref(), text.as_str()?)))
+    }
+    changed_annotations(all(new), all(old))
 }
 
-fn changed_mirror(new: Option<&str>, old: Option<&str>) -> Errors {
-    let path = || Path::new("metadata").child("annotations").key(MIRROR_ANNOTATION);
-    match (new, old) {
-        (new, old) if new == old => Errors::new(),
-        (_, Some(_)) => vec![FieldError::forbidden(&path(), "may not remove or update mirror pod annotation")],
-        (_, None) => vec![FieldError::forbidden(&path(), "may not add mirror pod annotation")],
-    }
+fn changed_annotations<'a>(
+    new: impl Iterator<Item = (&'a str, &'a str)>,
+    old: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Errors {
+    let fixed = |key: &str| match key {
+        MIRROR_ANNOTATION => Some("mirror pod annotation"),
+        key => key.starts_with(app_armor::ANNOTATION).then_some("AppArmor annotations"),
+    };
+    let of_interest = |(key, _): &(&str, &str)| fixed(key).is_some();
+    let new: BTreeMap<&str, &str> = new.filter(of_interest).collect();
+    let old: BTreeMap<&str, &str> = old.filter(of_interest).collect();
+    let gone = old.iter().filter(|(key, text)| new.get(*key) != Some(*text)).map(|(key, _)| (key, "remove or update"));
+    let added = new.keys().filter(|key| !old.contains_key(*key)).map(|key| (key, "add"));
+    let forbidden = |(key, what): (&&str, &str)| {
+        let detail = format!("may not {what} {}", fixed(key).unwrap_or_default());
+        FieldError::forbidden(&Path::new("metadata").child("annotations").key(key), &detail)
+    };
+    gone.chain(added).map(forbidden).collect()
 }
 
 fn object(new: &PodSpec, old: &PodSpec) -> Errors {
@@ -352,6 +368,32 @@ mod tests {
         let errors = validate_update(&pod(new), &pod(old), Target::Object);
         let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         assert!(if expected.is_empty() { text.is_empty() } else { text.contains(expected) }, "{text}");
+    }
+
+    #[test]
+    fn profiles_of_containers_are_for_life() {
+        let key = |name: &str| format!("{}{name}", app_armor::ANNOTATION);
+        let pod = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+        let told = |old: Value, new: Value| -> Vec<String> {
+            annotations_for_life(&pod(new), &pod(old)).iter().map(ToString::to_string).collect()
+        };
+        let old = json!({key("a"): "unconfined", key("b"): "unconfined", "mine": "x"});
+        assert_eq!(told(old.clone(), old.clone()), [""; 0]);
+        let new = json!({key("a"): "unconfined", key("b"): "runtime/default", key("c"): "unconfined", "mine": "y"});
+        let at = |name: &str| format!("metadata.annotations[{}]: Forbidden: may not", key(name));
+        assert_eq!(
+            told(old.clone(), new),
+            [
+                format!("{} remove or update AppArmor annotations", at("b")),
+                format!("{} add AppArmor annotations", at("c"))
+            ]
+        );
+        assert_eq!(told(json!({key("a"): "x"}), Value::Null).len(), 1);
+        let mirror = told(Value::Null, json!({MIRROR_ANNOTATION: "h"}));
+        assert_eq!(
+            mirror,
+            [format!("metadata.annotations[{MIRROR_ANNOTATION}]: Forbidden: may not add mirror pod annotation")]
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use json::Value;
 
-use super::mirror_annotation;
+use super::annotations_for_life;
 use crate::kinds::pod::{security, validate};
 use crate::rules::{declared_feature::RESTART_ALL_ACTION, pod::exit_code_fits};
 use crate::validation::field::{Errors, FieldError, Path};
@@ -21,7 +21,7 @@ const ALL: [(&str, &str); 3] = [CONTAINERS, INIT_CONTAINERS, EPHEMERAL_CONTAINER
 
 pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     let path = Path::new("status");
-    let mut errors = mirror_annotation(new, old);
+    let mut errors = annotations_for_life(new, old);
     errors.extend(conditions(list(new, "status", "conditions")));
     errors.extend(nomination(new, old, &path));
     errors.extend(qos_class(new, old, &path));
