@@ -7,7 +7,7 @@ use serde::{
     de::{Error, Visitor},
 };
 
-use crate::compact::is_plain;
+use crate::escapes::is_plain;
 
 /// Names in two parts up to this length are looked up without an allocation.
 const JOINED_MAX: usize = 64;

@@ -4,6 +4,7 @@
 //! Names and methods are those of `serde_json`, whose errors and numbers these are, so that who knows the one knows the other.
 
 mod compact;
+mod escapes;
 mod foreign;
 mod key;
 mod macros;
@@ -19,7 +20,8 @@ mod typed;
 mod value;
 mod write;
 
-pub use compact::{append_name, append_string, is_plain};
+pub use compact::{append_name, append_string};
+pub use escapes::is_plain;
 pub use key::{Key, know, mixed};
 pub use map::{Entry, IntoIter, Iter, IterMut};
 pub use serde_json::{Error, Number};

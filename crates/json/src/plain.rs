@@ -1,7 +1,7 @@
 //! Passing over values as programs write them, in one loop: managers of fields, of which nearly every object has more than of anything
 //! else, are read by few.
 
-use crate::compact::ordinary;
+use crate::escapes::ordinary;
 
 /// Where a value ends, and the reading of it may go on, if it is as programs write it: no spaces, escapes or fractions, and not more than
 /// that many values within each other. Everything else is left to those who look closer.

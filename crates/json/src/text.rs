@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::de::Error as _;
 
-use crate::{Error, Number, compact::ordinary, plain};
+use crate::{Error, Number, escapes::ordinary, plain};
 
 /// Values within values that are read: the stack is not the text's to fill. `serde_json` has the same bound.
 const DEPTH_MAX: u8 = 128;

@@ -361,7 +361,7 @@ fn parse_field(line: &'static str) -> Field {
     let (strategies, merge_key) = patch.split_once(':').unwrap_or((patch, ""));
     let has = |wanted: &str| strategies.split(',').any(|s| s == wanted);
     Field {
-        name: json::Key::fixed(name),
+        name: json::Key::of(name),
         element: json::Key::joined("f:", name),
         place: 0,
         ty: parse_type(code),

@@ -17,7 +17,7 @@ use clock::Duration;
 use json::{Value, json};
 use store::{Change, Commit, Expect, Range, StoreError};
 
-use super::system::{Cluster, family};
+use super::cluster::{Cluster, family};
 use crate::storage::{error::store_error, object, object_store::ObjectStore};
 
 /// The keys of the servers, named by their addresses.

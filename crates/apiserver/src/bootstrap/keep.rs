@@ -17,10 +17,11 @@ use store::Watch;
 use tokio::sync::{Mutex, Notify};
 
 use super::{
+    cluster::Cluster,
     endpoints::{LEASES, Place, RENEWAL},
     ensure_one,
     object::BootstrapObject,
-    system::{self, Cluster},
+    system,
 };
 use crate::storage::{error::store_error, object, object_store::ObjectStore};
 
@@ -36,7 +37,7 @@ pub struct Keeper {
     place: Place,
     /// Made where they are missing, and left alone otherwise.
     made: Vec<BootstrapObject>,
-    /// What extension servers are told now. Held while it is written: nothing undoes what is told next.
+    /// The object that extension servers are told by now. Held while it is written: nothing undoes what is told next.
     authentication: Mutex<BootstrapObject>,
     /// When this server last made the note about tokens.
     tracked: Mutex<Option<Instant>>,

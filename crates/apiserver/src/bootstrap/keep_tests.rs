@@ -10,7 +10,7 @@ use store::{
     Change, Commit, Entry, Expect, Page, Range, Refused, Result, Revision, Store, StoreError, Watch, embedded::Embedded,
 };
 
-use super::{endpoints::LEASES, ensure, keep::Keeper, system::Cluster};
+use super::{cluster::Cluster, endpoints::LEASES, ensure, keep::Keeper};
 use crate::storage::object_store::ObjectStore;
 
 /// A store that several servers have.

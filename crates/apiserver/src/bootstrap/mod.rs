@@ -3,6 +3,7 @@
 //! (`keep`).
 
 mod authorities;
+mod cluster;
 mod endpoints;
 pub mod flow_control;
 pub mod keep;
@@ -21,7 +22,7 @@ use json::Value;
 use crate::storage::object_store::ObjectStore;
 use object::BootstrapObject;
 
-pub use system::Cluster;
+pub use cluster::Cluster;
 
 /// Makes and mends everything.
 pub async fn ensure(objects: &ObjectStore, cluster: &Cluster, features: Features) -> Result<(), StatusError> {

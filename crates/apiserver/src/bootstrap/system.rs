@@ -1,7 +1,5 @@
 //! Namespaces, the `kubernetes` Service, priority classes, and what extension servers read about authentication.
 
-use std::net::IpAddr;
-
 use api::{
     kind::{
         KindTable,
@@ -13,37 +11,12 @@ use ipnet::IpNet;
 use json::{Map, Value, json};
 
 use super::{
-    authorities, endpoints,
+    authorities,
+    cluster::{Cluster, family, first_address},
+    endpoints,
     object::{AUTOMANAGED, BootstrapObject},
 };
 use crate::auth::authn::front_proxy::Headers;
-
-/// The facts about this cluster that the objects tell.
-#[derive(Debug, Clone)]
-pub struct Cluster {
-    /// The service ranges, one per IP family, the first one first.
-    pub service_ranges: Vec<IpNet>,
-    /// Where the API server is reached: the endpoints of the `kubernetes` Service.
-    pub advertise_address: IpAddr,
-    pub secure_port: u16,
-    /// PEM of the authorities of clients and of the front proxy.
-    pub client_authority: String,
-    pub front_proxy_authority: Option<String>,
-    /// Common names that may speak for others; any where there are none.
-    pub front_proxy_names: Vec<String>,
-    /// The headers in which they do.
-    pub front_proxy_headers: Headers,
-    /// The wall clock, RFC 3339 in whole seconds.
-    pub now: String,
-}
-
-/// The address of the `kubernetes` Service: the first one of a range.
-pub fn first_address(range: &IpNet) -> IpAddr {
-    match range.network() {
-        IpAddr::V4(base) => IpAddr::V4((u32::from(base) + 1).into()),
-        IpAddr::V6(base) => IpAddr::V6((u128::from(base) + 1).into()),
-    }
-}
 
 pub fn objects(cluster: &Cluster, served: &KindTable) -> Vec<BootstrapObject> {
     let mut all = namespaces();
@@ -131,10 +104,6 @@ pub fn token_tracking(now: &str) -> BootstrapObject {
         "data": {"since": day},
     });
     BootstrapObject::new("", "configmaps", object)
-}
-
-pub fn family(ip: &IpAddr) -> &'static str {
-    if ip.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
 /// The Service itself, its Endpoints and its EndpointSlice. The server is the only endpoint it knows.

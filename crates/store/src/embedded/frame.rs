@@ -28,7 +28,7 @@ pub(super) const FRAME_HEADER: usize = 28;
 const MAX_PAYLOAD: usize = 256 << 20;
 const RECORD_HEADER: usize = 33;
 const SECTOR: u64 = 512;
-/// What fills a block: anything but zeros, which are taken for what never reached the disk.
+/// Blocks are filled with this: anything but zeros, which are taken for what never reached the disk.
 const FILLING: [u8; 4096] = [b' '; 4096];
 /// One large value must not hold memory for good.
 const EDITS_KEPT: usize = 64 << 10;

@@ -142,7 +142,7 @@ impl Copy {
     /// Takes the changes as they come, until that ends.
     async fn follow(&self, lost: &mut bool) -> StoreError {
         let from = self.index.read().revision();
-        // What was there before the changes is here.
+        // The state before each change is here.
         let mut changes = match self.etcd.open_watch(&self.prefix, Some(from), Previous::Untold).await {
             Ok(changes) => changes,
             Err(error) => return error,
