@@ -58,8 +58,8 @@ fn addresses_and_ranges() {
     server("--bind-address", "x", "invalid IP address");
     server("--service-cluster-ip-range", "banana", "such as 10.96.0.0/12");
     server("--cluster-cidr", "banana", "such as 10.244.0.0/16");
-    for flag in ["--node-ip", "--cluster-dns"] {
-        refused(&["agent", "--data-dir=/no/such", &format!("{flag}=127.0.0.1")], &[flag, "others cannot reach"]);
+    for (flag, why) in [("--node-ip", "others cannot reach"), ("--cluster-dns", "Pods reach no server there")] {
+        refused(&["agent", "--data-dir=/no/such", &format!("{flag}=127.0.0.1")], &[flag, why]);
     }
     refused(&["agent", "--data-dir=/no/such", "--eviction-hard=x"], &["--eviction-hard", "threshold"]);
     refused(
