@@ -10,7 +10,6 @@ mod key;
 mod macros;
 mod map;
 mod pieces;
-mod plain;
 mod read;
 mod reader;
 mod source;

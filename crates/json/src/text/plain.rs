@@ -5,7 +5,7 @@ use crate::escapes::ordinary;
 
 /// Where a value ends, and the reading of it may go on, if it is as programs write it: no spaces, escapes or fractions, and not more than
 /// that many values within each other. Everything else is left to those who look closer.
-pub(crate) fn end(bytes: &[u8], mut at: usize, depth_max: u8) -> Option<usize> {
+pub(super) fn end(bytes: &[u8], mut at: usize, depth_max: u8) -> Option<usize> {
     let string = |from: usize| {
         let end = from + ordinary(bytes.get(from..)?);
         (bytes.get(end) == Some(&b'"')).then_some(end + 1)

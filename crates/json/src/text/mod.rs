@@ -1,11 +1,13 @@
 //! JSON text, read piece by piece: the next value is looked at, entered, or passed over. The [`Reader`](crate::Reader) asks
 //! for one piece after the other; [`Trees`](crate::tree::Trees) take all of them.
 
+mod plain;
+
 use std::borrow::Cow;
 
 use serde::de::Error as _;
 
-use crate::{Error, Number, escapes::ordinary, plain};
+use crate::{Error, Number, escapes::ordinary};
 
 /// Values within values that are read: the stack is not the text's to fill. `serde_json` has the same bound.
 const DEPTH_MAX: u8 = 128;
