@@ -101,7 +101,6 @@ run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
 run "engines of today" ./engines.sh
 run "restarts" ./restarts.sh
-run "kills of a kubelet" ./kills.sh
 wait "$machines"
 machines=
 # In this one Pods have to end in seconds that do not wait for a busy machine.
