@@ -12,7 +12,7 @@ use std::{cell::Cell, os::unix::process::CommandExt, process::Command};
 
 use clock::{Duration, Instant};
 
-use crate::mimalloc::MiMalloc;
+use crate::mimalloc::{self, MiMalloc};
 use profile::heap::Recorded;
 
 #[global_allocator]
@@ -26,12 +26,6 @@ const SETTINGS: [(&str, &str); 2] = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PUR
 /// A thread looks through its memory no more often than this: the pages that it gives back and needs again cost a fault each.
 const PAUSE: Duration = Duration::from_secs(5);
 
-#[allow(unsafe_code, reason = "a function of mimalloc that its crate declares among others that nobody here needs")]
-// SAFETY: this is its declaration in mimalloc.h; any thread may call it at any time.
-unsafe extern "C" {
-    safe fn mi_collect(force: bool);
-}
-
 thread_local! {
     static COLLECTED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
@@ -41,7 +35,7 @@ pub fn give_back() {
     let now = Instant::now();
     if COLLECTED.get().is_none_or(|last| now.duration_since(last) >= PAUSE) {
         COLLECTED.set(Some(now));
-        mi_collect(true);
+        mimalloc::collect();
     }
 }
 

@@ -59,6 +59,16 @@ unsafe impl GlobalAlloc for MiMalloc {
     }
 }
 
+// SAFETY: this is its declaration in mimalloc.h, which the crate has among others that nobody here needs; any thread may call it at any time.
+unsafe extern "C" {
+    safe fn mi_collect(force: bool);
+}
+
+/// Gives back the memory of this thread that nothing is in.
+pub fn collect() {
+    mi_collect(true);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

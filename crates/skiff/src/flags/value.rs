@@ -116,10 +116,15 @@ pub fn host(text: &str) -> Result<String, String> {
     Err("it must be a host name or an address".to_owned())
 }
 
+/// Whether an address is one machine's, for others too.
+pub fn is_one_machines(address: IpAddr) -> bool {
+    !(address.is_unspecified() || address.is_multicast() || address.is_loopback())
+}
+
 /// An address at which others reach this machine.
 pub fn reachable(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = text.parse().map_err(|_| "it must be an IP address such as 10.0.0.1".to_owned())?;
-    if address.is_unspecified() || address.is_multicast() || address.is_loopback() {
+    if !is_one_machines(address) {
         return Err("others cannot reach this machine there; give one of its own addresses".to_owned());
     }
     Ok(address)
@@ -129,7 +134,7 @@ pub fn reachable(text: &str) -> Result<IpAddr, String> {
 pub fn cluster_dns(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr =
         text.parse().map_err(|_| "Invalid clusterDNS IP: it must be one such as 10.96.0.10".to_owned())?;
-    if address.is_unspecified() || address.is_multicast() || address.is_loopback() {
+    if !is_one_machines(address) {
         return Err("Invalid clusterDNS IP: Pods reach no server there".to_owned());
     }
     Ok(address)

@@ -5,6 +5,8 @@ use std::net::{IpAddr, UdpSocket};
 use anyhow::{Context, bail};
 use ipnet::IpNet;
 
+use crate::flags::value;
+
 /// The node's name: the host name in lower case, as upstream takes it.
 pub fn host_name() -> anyhow::Result<String> {
     let name = nix::unistd::gethostname().context("cannot read the host name")?;
@@ -43,7 +45,7 @@ pub fn own_address(v6: bool) -> anyhow::Result<IpAddr> {
 /// Whether others may reach a machine at it.
 fn is_of_a_machine(address: IpAddr) -> bool {
     let on_one_link = matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-    !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || on_one_link)
+    value::is_one_machines(address) && !on_one_link
 }
 
 /// The node's addresses: those that were named, or one of each family that the cluster has, in its order. Without one of the first
