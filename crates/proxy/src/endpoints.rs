@@ -40,6 +40,8 @@ pub struct Targets {
     pub here: Vec<Target>,
     /// Whether anything in the cluster takes traffic, wherever it is.
     pub any: bool,
+    /// How many endpoints the port has, whether they take traffic or not.
+    pub known: usize,
 }
 
 /// How many ready endpoints of a Service this node has, for health checks of load balancers.
@@ -70,6 +72,7 @@ pub fn targets(port: &ServicePort, slices: &[Arc<EndpointSlice>], node: &Node) -
     Targets {
         here: here.map(|(target, _)| *target).collect(),
         any: all.values().any(|f| f.ready || f.last_resort),
+        known: all.len(),
         cluster,
         local,
     }

@@ -39,6 +39,8 @@ pub struct ServiceRules {
     pub health: Option<HealthCheck>,
     /// Ports with a policy `Local`, internal and external, whose endpoints are all on other nodes.
     pub without_local: [usize; 2],
+    /// How many endpoints its ports have, whether they take traffic or not.
+    pub endpoints: usize,
 }
 
 /// A Service that this node leads packets to.
@@ -116,6 +118,7 @@ impl Ports {
         for port in &self.all {
             port.claim(&mut rules.addresses);
             port.count_without_local(&mut rules.without_local);
+            rules.endpoints += port.targets.known;
             port.remember_flows(&mut rules.flows);
         }
         rules

@@ -28,6 +28,7 @@ pub struct Table {
     /// The values that touched items had.
     before: BTreeMap<Item, Option<String>>,
     without_local: [usize; 2],
+    endpoints: usize,
     /// Doors whose targets changed, with those that they may lead to now.
     flows: BTreeMap<Door, BTreeSet<Target>>,
 }
@@ -128,6 +129,7 @@ impl Table {
         {
             *count = *count + now - before;
         }
+        self.endpoints = self.endpoints + new.endpoints - old.endpoints;
         // The values of before, while the old rules still count.
         self.rules.insert(key.clone(), old);
         for item in differing.iter().chain(&at_moved) {
@@ -209,6 +211,11 @@ impl Table {
     /// Ports with a policy `Local`, internal and external, that nobody on this node is behind.
     pub fn without_local(&self) -> [usize; 2] {
         self.without_local
+    }
+
+    /// How many endpoints all Services have, at each of their ports.
+    pub fn endpoints(&self) -> usize {
+        self.endpoints
     }
 
     /// The doors of UDP flows whose targets changed since the last call, with those that are right now: those of whoever has the

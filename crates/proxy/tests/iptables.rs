@@ -2,7 +2,7 @@
 
 mod machine;
 
-use std::process::Command;
+use std::{collections::BTreeSet, process::Command, sync::Arc};
 
 use client::Key;
 use json::{Value, json};
@@ -35,15 +35,23 @@ impl Rules {
         rules
     }
 
-    async fn rebuild(&mut self) {
+    async fn everything(&mut self) -> String {
         let saved = run::saved(self.family).await.expect("what is there");
         let all = self.table.all();
-        let text = lines::everything(&saved, &all, &self.table, &node(self.family), ALL);
+        lines::everything(&saved, &all, &self.table, &node(self.family), ALL)
+    }
+
+    async fn rebuild(&mut self) {
+        let text = self.everything().await;
         run::restore(self.family, &text).await.unwrap_or_else(|e| panic!("{e}\n{text}"));
     }
 
     async fn set(&mut self, rules: ServiceRules) {
-        self.table.set(&Key::new("default", "web"), rules);
+        self.change(&Key::new("default", "web"), rules).await;
+    }
+
+    async fn change(&mut self, key: &Key, rules: ServiceRules) {
+        self.table.set(key, rules);
         let changes = self.table.changed();
         let text = lines::partial(&changes, &self.table, &node(self.family), ALL);
         run::restore(self.family, &text).await.unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -133,13 +141,92 @@ fn transitions(family: Family) {
 }
 
 #[test]
+fn many_services_lead_to_the_same_in_steps_and_at_once() {
+    let Some(namespace) = Namespace::make("ipt-many") else { return };
+    namespace.run(async || {
+        if !is_possible(Family::V4).await {
+            return;
+        }
+        let render = |number: usize, last: usize| {
+            let ip = format!("10.97.{}.{}", number / 250, number % 250);
+            let service = json!({"metadata": {"namespace": "default", "name": format!("s{number}")},
+                "spec": {"clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80}]}});
+            let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4", "ports": [{"port": 8080}],
+                "endpoints": [{"addresses": ["10.244.0.2"]}, {"addresses": [format!("10.244.1.{last}")]}]});
+            let slices = [Arc::new(json::from_value(slice).unwrap())];
+            rules::render(&json::from_value(service).unwrap(), &slices, &node(Family::V4))
+        };
+        let key = |number: usize| Key::new("default", format!("s{number}"));
+        let mut rules = Rules::fresh(Family::V4).await;
+        for number in 0..1000 {
+            rules.table.set(&key(number), render(number, 3));
+        }
+        rules.rebuild().await;
+        let all = rules.in_kernel().await;
+        let chains = |beginning: &str| all.iter().filter(|line| line.starts_with(beginning)).count();
+        assert_eq!((chains(":KUBE-SVC-"), chains(":KUBE-SEP-"), chains("-A KUBE-SERVICES ")), (1000, 2000, 1001));
+        assert!(!run::emptied(Family::V4).await.unwrap());
+        rules.rebuild().await;
+        assert_eq!(rules.in_kernel().await, all, "written over what is there");
+        rules.change(&key(7), render(7, 4)).await;
+        rules.change(&key(8), ServiceRules::default()).await;
+        let stepwise = rules.in_kernel().await;
+        assert_ne!(stepwise, all);
+        rules.rebuild().await;
+        assert_eq!(rules.in_kernel().await, stepwise);
+
+        // The last transaction fails, the one before it does not: what leads to Services stays, and so do the chains that it leads to.
+        for number in 20..60 {
+            rules.table.set(&key(number), render(number, 5));
+            rules.table.set(&key(number + 100), ServiceRules::default());
+        }
+        let mut broken = rules.everything().await;
+        broken.insert_str(broken.rfind("COMMIT").unwrap(), "-A NOBODY-MADE-IT -j ACCEPT\n");
+        assert!(run::restore(Family::V4, &broken).await.is_err());
+        let half = rules.in_kernel().await;
+        assert_ne!(half, stepwise, "the first transaction is in the kernel");
+        let leading = |all: &[String]| -> Vec<String> {
+            all.iter().filter(|line| line.starts_with("-A KUBE-SERVICES ")).cloned().collect()
+        };
+        assert_eq!(leading(&half), leading(&stepwise));
+        let filled: BTreeSet<&str> =
+            half.iter().filter_map(|line| line.strip_prefix("-A ")?.split(' ').next()).collect();
+        let targets = half.iter().filter_map(|line| line.rsplit_once(" -j ")).map(|(_, target)| target);
+        for target in targets.filter(|target| target.starts_with("KUBE-S")) {
+            assert!(filled.contains(target), "{target}");
+        }
+        rules.rebuild().await;
+        let whole = rules.in_kernel().await;
+        let moved = whole.iter().filter(|line| line.ends_with("10.244.1.5:8080")).count();
+        assert_eq!((moved, leading(&whole).len()), (40, leading(&half).len() - 40));
+
+        // A change that finds its tables emptied fails, and everything brings all of it.
+        for what in ["-F", "-X"] {
+            assert!(Command::new("iptables").args(["-t", "nat", what]).status().unwrap().success());
+        }
+        rules.table.set(&key(7), render(7, 5));
+        let changes = rules.table.changed();
+        let text = lines::partial(&changes, &rules.table, &node(Family::V4), ALL);
+        assert!(run::restore(Family::V4, &text).await.is_err());
+        rules.rebuild().await;
+        assert_eq!(rules.in_kernel().await.len(), whole.len());
+
+        let nobody = Rules::fresh(Family::V4).await;
+        assert!(!nobody.in_kernel().await.join("\n").contains("default/s"), "chains of Services that are gone");
+    });
+}
+
+#[test]
 fn connections_go_where_the_rules_say() {
     for family in Family::ALL {
-        traffic(family);
+        // With many endpoints there is less in each line.
+        for others in [0, 2000] {
+            traffic(family, others);
+        }
     }
 }
 
-fn traffic(family: Family) {
+fn traffic(family: Family, others: usize) {
     let Some(namespace) = Namespace::make("ipt-traffic") else { return };
     namespace.run(async || {
         if !is_possible(family).await {
@@ -154,6 +241,8 @@ fn traffic(family: Family) {
         let (service, node, balancer_ip) = ((service.as_str(), 80), (own.as_str(), 30080), (balancer_ip.as_str(), 80));
         let render = |endpoints: &[&str], spec, status| render(family, endpoints, spec, status);
         let mut rules = Rules::fresh(family).await;
+        let elsewhere = ServiceRules { endpoints: others, ..ServiceRules::default() };
+        rules.table.set(&Key::new("default", "others"), elsewhere);
 
         rules.set(render(&[], json!({}), json!({}))).await;
         assert_eq!(call(service).await, "refused", "no endpoint");

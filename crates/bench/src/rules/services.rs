@@ -29,7 +29,7 @@ pub async fn measure(report: &mut Report) -> anyhow::Result<()> {
         eprintln!("SKIPPED: the mode iptables: {error}");
         return Ok(());
     }
-    Rules::new(iptables).row(10_000, None, None, report).await
+    Rules::new(iptables).row(10_000, None, Some(MOST), report).await
 }
 
 /// The rules of one family of addresses, as the proxy keeps them.

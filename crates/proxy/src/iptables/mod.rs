@@ -1,12 +1,14 @@
 //! The mode iptables: what `ports` says, as chains and lines under upstream's names, given to the kernel by iptables-restore.
 //!
-//! [`rules`] renders what one Service needs, [`text`] puts it beside the fixed chains as input of iptables-restore (both pure),
-//! [`run`] gives it to the program. A change of one Service rewrites its own chains, and of those that all share the ones with a
-//! line that changed.
+//! [`rules`] renders what one Service needs, `order` says in which order chains are written, [`text`] puts them beside the fixed
+//! ones as input of iptables-restore, where `saved` says what is there already (all pure), [`run`] gives it to the program. A change
+//! of one Service rewrites its own chains, and of those that all share the ones with a line that changed.
 //! Upstream counterpart: pkg/proxy/iptables.
 
+mod order;
 pub mod rules;
 pub mod run;
+mod saved;
 pub mod text;
 
 use crate::node::Node;

@@ -19,7 +19,21 @@ use crate::{
 /// The chain whose packets get the node as their source on the way out.
 pub const MARK_MASQ: &str = "KUBE-MARK-MASQ";
 /// The beginnings of the names of the chains that Services have of their own.
-pub const OWN_CHAINS: [&str; 5] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
+pub const OWN_CHAINS: [&str; 5] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", ENDPOINT];
+const ENDPOINT: &str = "KUBE-SEP-";
+
+/// A line of a Service's chain without what a large cluster goes without, on the way to an endpoint and at it: the comment, as with
+/// upstream, and a match of the protocol that says no more than the `-p` after it.
+pub fn terse<'a>(chain: &str, line: &'a str) -> &'a str {
+    let commented = line.strip_prefix("-m comment --comment \"").and_then(|line| line.split_once("\" "));
+    match commented {
+        Some((comment, rest)) if chain.starts_with(ENDPOINT) || comment.contains(" -> ") => {
+            let is_match = |before: &str| before.strip_prefix("-m ").is_some_and(|name| !name.contains(' '));
+            rest.find(" -p ").filter(|at| is_match(&rest[..*at])).map_or(rest, |at| &rest[at + 1..])
+        }
+        _ => line,
+    }
+}
 
 /// Renders one Service from its slices.
 pub fn render(service: &Service, slices: &[Arc<EndpointSlice>], node: &Node) -> ServiceRules {
@@ -181,7 +195,7 @@ impl<'a> PortLines<'a> {
     fn endpoint_name(&self, target: Target) -> String {
         let Target { ip, port } = target;
         let text = format!("{}{}{}", self.id, self.ways.protocol, SocketAddr::new(ip, port));
-        format!("KUBE-SEP-{}", hash(&text))
+        format!("{ENDPOINT}{}", hash(&text))
     }
 
     /// Clients that are remembered come to their endpoint again, others to any.

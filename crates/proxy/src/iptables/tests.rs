@@ -37,6 +37,21 @@ fn render(endpoints: &[&str], more: Value, status: Value) -> ServiceRules {
     rules::render(&json::from_value(service).unwrap(), &[Arc::new(json::from_value(slice).unwrap())], &node())
 }
 
+#[test]
+fn terse_lines_keep_their_conditions() {
+    let check = |chain: &str, line: &str, expected: &str| assert_eq!(rules::terse(chain, line), expected);
+    let comment = "-m comment --comment \"d/a:x\" ";
+    check("KUBE-SEP-A", &format!("{comment}-s 10.0.0.1 -j KUBE-MARK-MASQ"), "-s 10.0.0.1 -j KUBE-MARK-MASQ");
+    check("KUBE-SEP-A", &format!("{comment}-m udp -p udp -j DNAT --to x"), "-p udp -j DNAT --to x");
+    let recent = "-m recent --name KUBE-SEP-A --set -m tcp -p tcp -j DNAT --to x";
+    check("KUBE-SEP-A", &format!("{comment}{recent}"), recent);
+    let to = "-m comment --comment \"d/a:x -> 10.0.0.1:8080\" -m statistic --mode random -j KUBE-SEP-A";
+    check("KUBE-SVC-A", to, "-m statistic --mode random -j KUBE-SEP-A");
+    for whole in ["-m comment --comment \"d/a:x cluster IP\" -m tcp -p tcp -d 10.0.0.1 --dport 80 -j X", "-j X"] {
+        check("KUBE-SVC-A", whole, whole);
+    }
+}
+
 /// The lines of a Service, each with its chain.
 fn show(rules: &ServiceRules) -> Vec<String> {
     let of = |(item, value): (&Item, &String)| match item {
@@ -183,7 +198,7 @@ fn a_change_rewrites_its_chains_and_the_shared_ones_with_a_changed_line() {
         text::partial(&changes, &table, &node, Settings::default())
     };
     let first = write(render(&BOTH[..1], json!({}), json!({})));
-    assert!(first.starts_with("*nat\n:KUBE-SEP-QA4PSDNF5R2OJOPA - [0:0]\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-CDGGSHYLG3RE2FKL - [0:0]\n-A KUBE-"), "{first}");
+    assert!(first.starts_with("*nat\n:KUBE-SEP-QA4PSDNF5R2OJOPA - [0:0]\n:KUBE-SVC-CDGGSHYLG3RE2FKL - [0:0]\n:KUBE-SERVICES - [0:0]\n-A KUBE-"), "{first}");
     let last = "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\nCOMMIT\n";
     assert!(first.ends_with(last), "{first}");
     let second = write(render(&BOTH, json!({}), json!({})));
@@ -196,6 +211,81 @@ fn a_change_rewrites_its_chains_and_the_shared_ones_with_a_changed_line() {
     let third = write(ServiceRules::default());
     let left = "-X KUBE-SEP-2AZ33KU3V5PGPQZH\n-X KUBE-SEP-QA4PSDNF5R2OJOPA\n-X KUBE-SVC-CDGGSHYLG3RE2FKL\nCOMMIT\n";
     assert!(third.contains(":KUBE-SVC-CDGGSHYLG3RE2FKL - [0:0]") && third.ends_with(left), "{third}");
+}
+
+#[test]
+fn with_many_endpoints_their_lines_say_no_more_than_they_must() {
+    let write = |count: usize| {
+        let endpoints: Vec<String> = (1..=count).map(|n| format!("10.244.{}.{}@n2", n / 250, n % 250)).collect();
+        let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+        let mut table = Table::default();
+        table.set(&Key::new("default", "web"), render(&endpoints, json!({"externalIPs": ["1.2.3.4"]}), json!({})));
+        let all = table.all();
+        let everything = text::everything("", &all, &table, &node(), Settings::default());
+        let partial = text::partial(&all, &table, &node(), Settings::default());
+        [everything, partial].map(|text| {
+            let lines = |beginning: &'static str| text.lines().filter(move |line| line.starts_with(beginning));
+            let commented = |beginning| lines(beginning).filter(|line| line.contains("--comment")).count();
+            assert_eq!(lines("-A KUBE-SEP-").count(), 2 * count);
+            let matched = lines("-A KUBE-SEP-").filter(|line| line.contains(" -m tcp -p tcp -j DNAT ")).count();
+            let plain = lines("-A KUBE-SEP-").filter(|line| line.contains(" -p tcp -j DNAT ")).count();
+            assert_eq!((plain, matched), (count, if count > 1000 { 0 } else { count }));
+            let last = lines("-A KUBE-SVC-").next_back().unwrap();
+            assert!(last.starts_with("-A KUBE-SVC-CDGGSHYLG3RE2FKL -"), "{last}");
+            [
+                commented("-A KUBE-SEP-"),
+                commented("-A KUBE-SVC-"),
+                commented("-A KUBE-EXT-"),
+                commented("-A KUBE-SERVICES "),
+            ]
+        })
+    };
+    assert_eq!(write(1000), [[2000, 1001, 1, 3]; 2]);
+    assert_eq!(write(1001), [[0, 1, 1, 3]; 2], "the lines that there is one of for each Service keep theirs");
+}
+
+#[test]
+fn many_services_are_several_transactions_of_which_the_last_leads_to_them() {
+    let mut table = Table::default();
+    let set = |table: &mut Table, number: usize| {
+        let ip = format!("10.97.{}.{}", number / 250, number % 250);
+        let service = json!({"metadata": {"namespace": "default", "name": format!("s{number}")},
+            "spec": {"clusterIP": ip, "clusterIPs": [ip], "ports": [{"port": 80, "nodePort": 30000 + number}]}});
+        let slice = json!({"metadata": {"name": "s"}, "addressType": "IPv4", "ports": [{"port": 8080}],
+            "endpoints": [{"addresses": ["10.244.0.2"]}, {"addresses": ["10.244.1.3"]}]});
+        let slices = [Arc::new(json::from_value(slice).unwrap())];
+        let rules = rules::render(&json::from_value(service).unwrap(), &slices, &node());
+        table.set(&Key::new("default", format!("s{number}")), rules);
+    };
+    let write = |table: &mut Table| {
+        let all = table.all();
+        let saved = "*nat\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\nCOMMIT\n";
+        text::everything(saved, &all, table, &node(), Settings::default())
+    };
+    (0..400).for_each(|number| set(&mut table, number));
+    assert_eq!(write(&mut table).matches("*nat\n").count(), 1, "1600 chains");
+    (400..1200).for_each(|number| set(&mut table, number));
+    let text = write(&mut table);
+    let transactions: Vec<&str> =
+        text.split("*nat\n").skip(1).map(|rest| rest.split("COMMIT").next().unwrap()).collect();
+    assert_eq!(transactions.len(), 3, "4800 chains");
+    let mut declared = Vec::new();
+    for transaction in &transactions {
+        declared.extend(transaction.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next()));
+        for line in transaction.lines().filter(|line| line.starts_with("-A ")) {
+            let target = line.split("-j ").last().unwrap().split(' ').next().unwrap();
+            assert!(!target.starts_with("KUBE-") || declared.contains(&target), "{line}");
+        }
+    }
+    let count = declared.len();
+    declared.sort_unstable();
+    declared.dedup();
+    assert_eq!(declared.len(), count, "each chain is written once");
+    for last in [":KUBE-SERVICES ", ":KUBE-NODEPORTS ", ":KUBE-PROXY-CANARY ", "-X KUBE-SVC-AAAAAAAAAAAAAAAA\n", "-I "]
+    {
+        let with: Vec<bool> = transactions.iter().map(|transaction| transaction.contains(last)).collect();
+        assert_eq!(with, [false, false, true], "{last}");
+    }
 }
 
 #[test]

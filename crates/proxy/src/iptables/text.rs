@@ -2,6 +2,10 @@
 //!
 //! With `--noflush` a chain that is declared is made, or emptied where it is there. So one text brings a chain from anything to
 //! what it says, and a transaction holds whole chains.
+//!
+//! A change is one transaction for each table. So is everything, but for the chains of many Services, which go first: whoever was
+//! led to such a chain already finds the old one or the new one, each whole, and the last transaction leads to the others and
+//! removes those that are left. When one fails, the next attempt begins with the first again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +13,9 @@ use std::{
 };
 
 use super::{
-    Settings,
-    rules::{MARK_MASQ, OWN_CHAINS},
+    Settings, order,
+    rules::{self, MARK_MASQ, OWN_CHAINS},
+    saved,
 };
 use crate::{
     item::{Item, Shared},
@@ -27,6 +32,10 @@ pub const CANARY: &str = "KUBE-PROXY-CANARY";
 const POSTROUTING: &str = "KUBE-POSTROUTING";
 const FORWARD: &str = "KUBE-FORWARD";
 const FIREWALL: &str = "KUBE-FIREWALL";
+
+/// With more endpoints than this, upstream too prefers rules that are fast to ones that are easy to read. The kernel looks at each
+/// condition of each line with each change, and a comment is one to it.
+const MANY_ENDPOINTS: usize = 1000;
 
 const ALL_SHARED: [Shared; 6] = [
     Shared::Services,
@@ -49,8 +58,9 @@ fn place(shared: Shared) -> (&'static str, &'static str) {
     }
 }
 
-/// The jumps from the kernel's own chains: table, chain, chain that is jumped to, condition.
-const JUMPS: [(&str, &str, &str, &str); 14] = [
+/// A jump from a chain of the kernel's own: table, chain, chain that is jumped to, condition.
+type Jump = (&'static str, &'static str, &'static str, &'static str);
+const JUMPS: [Jump; 14] = [
     (FILTER, "INPUT", "KUBE-EXTERNAL-SERVICES", NEW_FROM_OUTSIDE),
     (FILTER, "FORWARD", "KUBE-EXTERNAL-SERVICES", NEW_FROM_OUTSIDE),
     (FILTER, "INPUT", "KUBE-NODEPORTS", "-m comment --comment \"kubernetes health check service ports\""),
@@ -71,56 +81,87 @@ const NEW_FROM_OUTSIDE: &str =
 const NEW_TO_SERVICES: &str = "-m conntrack --ctstate NEW -m comment --comment \"kubernetes service portals\"";
 const NEW_TO_BALANCERS: &str = "-m conntrack --ctstate NEW -m comment --comment \"kubernetes load balancer firewall\"";
 
-/// One table's part of the input.
+/// One transaction of a table.
 #[derive(Default)]
 struct Part {
-    declared: BTreeSet<String>,
+    declared: String,
     lines: String,
-    leaving: BTreeSet<String>,
+    leaving: String,
 }
 
 impl Part {
     /// A whole chain.
     fn chain<T: AsRef<str>>(&mut self, name: &str, lines: impl IntoIterator<Item = T>) {
-        self.declared.insert(name.to_owned());
+        self.declare(name);
         for line in lines {
-            // Writing to a text cannot fail.
             let _ = writeln!(self.lines, "-A {name} {}", line.as_ref());
         }
     }
 
     /// A chain that goes. It is emptied first, as is every other one that could jump to it.
     fn remove(&mut self, name: &str) {
-        self.declared.insert(name.to_owned());
-        self.leaving.insert(name.to_owned());
+        self.declare(name);
+        let _ = writeln!(self.leaving, "-X {name}");
+    }
+
+    fn declare(&mut self, name: &str) {
+        // Writing to a text cannot fail.
+        let _ = writeln!(self.declared, ":{name} - [0:0]");
     }
 
     fn text(&self, table: &str) -> String {
-        let declared: String = self.declared.iter().map(|name| format!(":{name} - [0:0]\n")).collect();
-        let leaving: String = self.leaving.iter().map(|name| format!("-X {name}\n")).collect();
-        format!("*{table}\n{declared}{}{leaving}COMMIT\n", self.lines)
+        let Part { declared, lines, leaving } = self;
+        format!("*{table}\n{declared}{lines}{leaving}COMMIT\n")
     }
 }
 
 /// The parts of all tables that have one.
 #[derive(Default)]
-struct Parts(BTreeMap<&'static str, Part>);
+struct Parts {
+    last: BTreeMap<&'static str, Part>,
+    /// The transactions before that.
+    earlier: String,
+}
 
 impl Parts {
     fn of(&mut self, table: &'static str) -> &mut Part {
-        self.0.entry(table).or_default()
+        self.last.entry(table).or_default()
     }
 
-    fn text(&self) -> String {
-        self.0.iter().map(|(table, part)| part.text(table)).collect()
+    /// What comes is of another transaction than what this table has until now.
+    fn divide(&mut self, table: &'static str) {
+        if let Some(part) = self.last.remove(table) {
+            self.earlier += &part.text(table);
+        }
+    }
+
+    fn text(self) -> String {
+        let last = self.last.iter().map(|(table, part)| part.text(table));
+        std::iter::once(self.earlier).chain(last).collect()
+    }
+
+    /// A whole chain of one Service.
+    fn own(&mut self, name: &str, lines: &str, table: &Table) {
+        let is_large = table.endpoints() > MANY_ENDPOINTS;
+        let line = |line| if is_large { rules::terse(name, line) } else { line };
+        self.of(NAT).chain(name, lines.lines().map(line));
     }
 
     /// A whole chain of those that Services share, with what stands at its end.
     fn shared(&mut self, shared: Shared, table: &Table, node: &Node, settings: Settings) {
         let (place, chain) = place(shared);
         let last = if shared == Shared::Services { node_ports(node, settings) } else { Vec::new() };
-        self.of(place).chain(chain, table.lines(shared).into_iter().chain(last));
+        self.of(place).chain(chain, lines_of(shared, table).into_iter().chain(last));
     }
+}
+
+/// The lines of all Services in a chain that they share.
+fn lines_of(shared: Shared, table: &Table) -> Vec<String> {
+    let mut lines = table.lines(shared);
+    if place(shared).0 == NAT {
+        order::fall(&mut lines);
+    }
+    lines
 }
 
 /// The lines at the end of the Services' chain, which lead to the node's ports.
@@ -141,7 +182,7 @@ pub fn partial(changes: &[Change], table: &Table, node: &Node, settings: Setting
     let (mut parts, mut touched) = (Parts::default(), BTreeSet::new());
     for change in changes {
         match (&change.item, &change.now) {
-            (Item::Chain(name), Some(lines)) => parts.of(NAT).chain(name, lines.lines()),
+            (Item::Chain(name), Some(lines)) => parts.own(name, lines, table),
             (Item::Chain(name), None) => parts.of(NAT).remove(name),
             (Item::Line(shared, _), _) => {
                 touched.insert(*shared);
@@ -159,28 +200,40 @@ pub fn partial(changes: &[Change], table: &Table, node: &Node, settings: Setting
 /// The text that writes everything, whatever was there before: `saved` is what iptables-save says of the tables.
 pub fn everything(saved: &str, all: &[Change], table: &Table, node: &Node, settings: Settings) -> String {
     let mut parts = Parts::default();
-    for table in TABLES {
-        parts.of(table).chain::<&str>(CANARY, []);
-    }
-    for (table, parent, chain, condition) in missing(saved) {
-        let condition = if condition.is_empty() { String::new() } else { format!("{condition} ") };
-        let _ = writeln!(parts.of(table).lines, "-I {parent} {condition}-j {chain}");
-    }
+    // The chains of Services jump to fixed ones, and the shared ones to them.
     fixed(&mut parts, node, settings);
+    let own: BTreeMap<&str, &str> = all.iter().filter_map(chain_of).collect();
+    let leading = [Shared::Services, Shared::NodePorts].map(|shared| lines_of(shared, table)).concat();
+    for (at, portion) in order::portions(&leading, &own).into_iter().enumerate() {
+        if at > 0 {
+            parts.divide(NAT);
+        }
+        for name in portion {
+            parts.own(name, own[name], table);
+        }
+    }
     for shared in ALL_SHARED {
         parts.shared(shared, table, node, settings);
     }
-    let mut left: BTreeSet<&str> = chains(saved, NAT).filter(|name| is_own(name)).collect();
-    for change in all {
-        if let (Item::Chain(name), Some(lines)) = (&change.item, &change.now) {
-            left.remove(name.as_str());
-            parts.of(NAT).chain(name, lines.lines());
-        }
+    for (table, parent, chain, condition) in JUMPS.into_iter().filter(|jump| !is_there(saved, jump)) {
+        let condition = if condition.is_empty() { String::new() } else { format!("{condition} ") };
+        let _ = writeln!(parts.of(table).lines, "-I {parent} {condition}-j {chain}");
     }
-    for name in left {
+    for name in saved::chains(saved, NAT).filter(|name| is_own(name) && !own.contains_key(name)) {
         parts.of(NAT).remove(name);
     }
+    // With these the tables count as written, so they are in the last transactions.
+    for table in TABLES {
+        parts.of(table).chain::<&str>(CANARY, []);
+    }
     parts.text()
+}
+
+fn chain_of(change: &Change) -> Option<(&str, &str)> {
+    match (&change.item, &change.now) {
+        (Item::Chain(name), Some(lines)) => Some((name, lines)),
+        _ => None,
+    }
 }
 
 /// The chains that no Service changes.
@@ -209,15 +262,13 @@ fn fixed(parts: &mut Parts, node: &Node, settings: Settings) {
 /// The text that removes all of it; nothing where nothing of it is there.
 pub fn nothing(saved: &str) -> String {
     let mut parts = Parts::default();
-    for (table, parent, chain, condition) in JUMPS {
-        if lines(saved, table).any(|line| is_jump(line, parent, chain)) {
-            let condition = if condition.is_empty() { String::new() } else { format!("{condition} ") };
-            let _ = writeln!(parts.of(table).lines, "-D {parent} {condition}-j {chain}");
-        }
+    for (table, parent, chain, condition) in JUMPS.into_iter().filter(|jump| is_there(saved, jump)) {
+        let condition = if condition.is_empty() { String::new() } else { format!("{condition} ") };
+        let _ = writeln!(parts.of(table).lines, "-D {parent} {condition}-j {chain}");
     }
     let fixed: BTreeSet<&str> = ALL_SHARED.map(|shared| place(shared).1).into_iter().collect();
     for table in TABLES {
-        for name in chains(saved, table) {
+        for name in saved::chains(saved, table) {
             let ours = [CANARY, POSTROUTING, FORWARD, FIREWALL, MARK_MASQ].contains(&name);
             if ours || fixed.contains(name) || is_own(name) {
                 parts.of(table).remove(name);
@@ -227,31 +278,10 @@ pub fn nothing(saved: &str) -> String {
     parts.text()
 }
 
+fn is_there(saved: &str, (table, parent, chain, _): &Jump) -> bool {
+    saved::has_jump(saved, table, parent, chain)
+}
+
 fn is_own(chain: &str) -> bool {
     OWN_CHAINS.iter().any(|beginning| chain.starts_with(beginning))
-}
-
-/// The lines of a table in what iptables-save says.
-fn lines<'a>(saved: &'a str, table: &str) -> impl Iterator<Item = &'a str> {
-    let mut inside = false;
-    saved.lines().filter(move |line| {
-        if let Some(name) = line.strip_prefix('*') {
-            inside = name == table;
-        }
-        inside
-    })
-}
-
-fn chains<'a>(saved: &'a str, table: &str) -> impl Iterator<Item = &'a str> {
-    lines(saved, table).filter_map(|line| line.strip_prefix(':')?.split(' ').next())
-}
-
-fn is_jump(line: &str, parent: &str, chain: &str) -> bool {
-    let rest = line.strip_prefix("-A ").and_then(|rest| rest.strip_prefix(parent));
-    rest.is_some_and(|rest| rest.starts_with(' ') && rest.ends_with(&format!(" -j {chain}")))
-}
-
-/// The jumps that are not there.
-fn missing(saved: &str) -> impl Iterator<Item = (&'static str, &'static str, &'static str, &'static str)> {
-    JUMPS.into_iter().filter(|(table, parent, chain, _)| !lines(saved, table).any(|line| is_jump(line, parent, chain)))
 }
