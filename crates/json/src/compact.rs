@@ -24,6 +24,8 @@ impl Value {
                 }
                 out.push(b']');
             }
+            // Most of the fields in a set of them have nothing below them.
+            Value::Object(map) if map.is_empty() => out.extend_from_slice(b"{}"),
             Value::Object(map) => append_map(out, map),
         }
     }

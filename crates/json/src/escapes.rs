@@ -54,11 +54,31 @@ fn until(bytes: &[u8], hits: impl Fn(u64) -> u64) -> usize {
     if hits == 0 { rest.len() } else { first(hits) }
 }
 
-/// How many bytes at the front are read from a string as they are: up to a quote, a backslash or a control character.
+/// The quotes, backslashes and control characters among eight bytes: where what is read as it is ends.
 #[inline]
-pub(crate) fn ordinary(bytes: &[u8]) -> usize {
-    let hits = |word: u64| less(word ^ eight(b'"'), 1) | less(word ^ eight(b'\\'), 1) | less(word, 0x20);
-    until(bytes, hits)
+fn special(word: u64) -> u64 {
+    less(word ^ eight(b'"'), 1) | less(word ^ eight(b'\\'), 1) | less(word, 0x20)
+}
+
+/// Where the bytes of a string that are read as they are end, from this place on: at a quote, a backslash, a control character
+/// or the end of the text.
+#[inline(always)]
+pub(crate) fn ordinary_end(bytes: &[u8], mut at: usize) -> usize {
+    // Behind a string follows more, nearly always.
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let hits = special(u64::from_le_bytes(*word));
+        if hits != 0 {
+            return at + hits.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    ordinary_end_near(bytes, at)
+}
+
+/// [`ordinary_end`] where fewer than eight bytes are left.
+#[cold]
+fn ordinary_end_near(bytes: &[u8], at: usize) -> usize {
+    at + bytes.get(at..).map_or(0, |rest| until(rest, special))
 }
 
 /// How many bytes at the front are written into a string as they are: fewer than are read so.
@@ -88,11 +108,12 @@ mod tests {
                     let mut bytes = vec![b'x'; len];
                     bytes[at] = byte;
                     let special = byte < 0x20 || matches!(byte, b'"' | b'\\');
-                    assert_eq!(ordinary(&bytes), if special { at } else { len }, "{byte} at {at} of {len}");
+                    assert_eq!(ordinary_end(&bytes, 0), if special { at } else { len }, "{byte} at {at} of {len}");
+                    assert_eq!(ordinary_end(&bytes, at), if special { at } else { len }, "{byte} at {at} of {len}");
                     // Two hits, and neighbours that borrow from each other.
                     bytes[len - 1] = byte.wrapping_add(1);
                     let expected = bytes.iter().position(|b| *b < 0x20 || matches!(b, b'"' | b'\\')).unwrap_or(len);
-                    assert_eq!(ordinary(&bytes), expected, "{bytes:?}");
+                    assert_eq!(ordinary_end(&bytes, 0), expected, "{bytes:?}");
                 }
             }
         }

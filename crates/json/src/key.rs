@@ -18,14 +18,15 @@ pub struct Key(Text);
 #[derive(Clone)]
 enum Text {
     Static(&'static str),
-    /// One of those told to [`know`], which stand in JSON as they are.
+    /// One of those told to [`know`], or a constant: they stand in JSON as they are.
     Known(&'static str),
     Shared(Arc<str>),
 }
 
 impl Key {
+    /// The key of a name that is written out. Where it is a constant, the look at the name is taken when the program is built.
     pub const fn fixed(name: &'static str) -> Key {
-        Key(Text::Static(name))
+        Key(if is_surely_plain(name) { Text::Known(name) } else { Text::Static(name) })
     }
 
     /// The key of this name, without a copy where the name is one of those told to [`know`].
@@ -65,6 +66,17 @@ impl Key {
     pub(crate) fn is_known(&self) -> bool {
         matches!(self.0, Text::Known(_))
     }
+}
+
+/// Whether a name is made of characters that are never escaped: a constant can ask.
+const fn is_surely_plain(name: &str) -> bool {
+    let (bytes, mut at) = (name.as_bytes(), 0);
+    while at < bytes.len()
+        && (bytes[at].is_ascii_alphanumeric() || matches!(bytes[at], b'.' | b'-' | b'_' | b'/' | b':'))
+    {
+        at += 1;
+    }
+    at == bytes.len()
 }
 
 /// Names that many objects have, found by their ends and their length. Where names collide the later ones stand in the next
@@ -228,7 +240,7 @@ impl PartialEq<Key> for String {
 /// Only of names that live as long as the program: others say `to_owned`, so that it shows where a copy is made.
 impl From<&'static str> for Key {
     fn from(name: &'static str) -> Key {
-        Key::fixed(name)
+        Key(Text::Static(name))
     }
 }
 
@@ -316,6 +328,16 @@ mod tests {
         }
         let escaped = Known::new(vec!["a\"b", "a<b", "a\nb"]);
         assert!(escaped.names.is_empty(), "a known name is written as it is");
+    }
+
+    #[test]
+    fn a_constant_is_known_to_be_plain() {
+        for (name, known) in
+            [("f:spec", true), ("", true), (".", true), ("a<b", false), ("a\"", false), ("\u{e4}", false)]
+        {
+            assert_eq!(Key::fixed(name).is_known(), known, "{name}");
+            assert!(!known || is_plain(name), "{name}");
+        }
     }
 
     #[test]

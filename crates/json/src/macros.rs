@@ -59,7 +59,7 @@ macro_rules! json_fields {
 #[macro_export]
 macro_rules! json_key {
     ($name:literal) => {
-        $crate::Key::fixed($name)
+        const { $crate::Key::fixed($name) }
     };
     ($name:expr) => {
         $crate::Key::of(::std::convert::AsRef::<str>::as_ref(&$name))

@@ -124,6 +124,20 @@ impl<V> Map<V> {
         }
     }
 
+    /// Puts a value under the name where its place is known: the number of those before it.
+    pub fn put_at(&mut self, place: usize, key: &Key, value: V) {
+        let Fields::Few(fields) = &mut self.0 else { return drop(self.insert(key, value)) };
+        let at = |at: usize| fields.get(at).map(|(name, _)| name);
+        debug_assert!(place.checked_sub(1).is_none_or(|before| at(before).is_some_and(|name| name < key)));
+        debug_assert!(at(place).is_none_or(|name| name >= key));
+        let has_room = fields.len() < FEW;
+        match fields.get_mut(place) {
+            Some((name, there)) if name == key => *there = value,
+            _ if has_room => fields.insert(place, (key.clone(), value)),
+            _ => drop(self.insert(key, value)),
+        }
+    }
+
     pub fn remove(&mut self, key: &str) -> Option<V> {
         self.remove_entry(key).map(|(_, value)| value)
     }
@@ -143,6 +157,29 @@ impl<V> Map<V> {
         match &mut self.0 {
             Fields::Few(fields) => fields.retain_mut(|(key, value)| keep(key, value)),
             Fields::Many(fields) => fields.retain(keep),
+        }
+    }
+
+    /// The value under the name; where there is none, one is put there.
+    pub(crate) fn made(&mut self, name: &str, key: impl FnOnce() -> Key, value: impl FnOnce() -> V) -> &mut V {
+        let found = match &self.0 {
+            Fields::Few(fields) => place(fields, name),
+            Fields::Many(_) => Err(FEW),
+        };
+        if let (Err(_), Fields::Few(fields)) = (found, &mut self.0)
+            && fields.len() >= FEW
+        {
+            self.0 = Fields::Many(Box::new(std::mem::take(fields).into_iter().collect()));
+        }
+        match &mut self.0 {
+            Fields::Few(fields) => {
+                let at = found.unwrap_or_else(|at| {
+                    fields.insert(at, (key(), value()));
+                    at
+                });
+                &mut fields[at].1
+            }
+            Fields::Many(fields) => fields.entry(key()).or_insert_with(value),
         }
     }
 
@@ -194,10 +231,8 @@ impl<'m, V> Entry<'m, V> {
 
     pub fn or_insert_with(self, value: impl FnOnce() -> V) -> &'m mut V {
         let Entry { map, key } = self;
-        if !map.contains_key(&key) {
-            map.insert(key.clone(), value());
-        }
-        map.get_mut(&key).expect("it stands there now")
+        let name = key.clone();
+        map.made(&name, || key, value)
     }
 }
 

@@ -181,10 +181,7 @@ impl Place for &str {
             *value = Value::Object(Map::new());
         }
         let Value::Object(map) = value else { panic!("no field {self:?} in what is no object") };
-        if !map.contains_key(self) {
-            map.insert(Key::of(self), Value::Null);
-        }
-        map.get_mut(self).expect("it is there now")
+        map.made(self, || Key::of(self), || Value::Null)
     }
 }
 

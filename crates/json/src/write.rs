@@ -35,7 +35,7 @@ struct Tree;
 
 /// The value below the name of its variant.
 fn variant(name: &'static str, value: Value) -> Value {
-    Value::Object([(Key::fixed(name), value)].into_iter().collect())
+    Value::Object([(Key::from(name), value)].into_iter().collect())
 }
 
 macro_rules! numbers {
@@ -252,7 +252,7 @@ macro_rules! fields {
             type Error = Error;
 
             fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Error> {
-                self.push(Key::fixed(name), value)
+                self.push(Key::from(name), value)
             }
 
             fn end(self) -> Result<Value, Error> {

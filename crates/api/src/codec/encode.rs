@@ -79,10 +79,11 @@ impl<'v> Encoder<'_, 'v> {
     fn fields(&mut self, object: Option<&'v Object>, map: &'v Map, wanted: impl Fn(&Key) -> bool) -> bool {
         let start = self.waiting.len();
         for (name, value) in map.iter().filter(|(name, _)| wanted(name)) {
-            let (place, ty) = match object.and_then(|object| object.field(name)) {
-                Some(field) if is_schema(object, field) => (field.place, schema::of(SCHEMA)),
-                Some(field) => (field.place, Some(&field.ty)),
-                None => (u16::MAX, None),
+            // Of a name of the schema's own it is known that it stands in JSON as it is.
+            let (place, ty, name) = match object.and_then(|object| object.field(name)) {
+                Some(field) if is_schema(object, field) => (field.place, schema::of(SCHEMA), &field.name),
+                Some(field) => (field.place, Some(&field.ty), &field.name),
+                None => (u16::MAX, None, name),
             };
             self.waiting.push(Waiting { place, ty, name, value });
         }

@@ -1,7 +1,6 @@
 //! Rules about Pods that scheduler, kubelet, controllers and server share: what a Pod asks for, its QoS class, whether it is
 //! ready, done, static or a mirror.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -186,7 +185,8 @@ pub const BEST_EFFORT: &str = "BestEffort";
 /// The QoS class that follows from the spec.
 pub fn qos_class(spec: &PodSpec) -> &'static str {
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    qos_of(spec.resources.as_ref(), containers.filter_map(|c| c.resources.as_ref()), count(spec))
+    let stated = containers.filter_map(|container| container.resources.as_ref()).map(Stated::of);
+    qos_of(spec.resources.as_ref().map(Stated::of), stated, count(spec))
 }
 
 fn count(spec: &PodSpec) -> usize {
@@ -200,24 +200,23 @@ pub fn qos(pod: &Pod) -> &str {
 }
 
 /// The rule itself, over the resources of the containers that state any and the number of all containers.
-pub(crate) fn qos_of<R: Borrow<ResourceRequirements>>(
-    whole: Option<&ResourceRequirements>,
-    containers: impl IntoIterator<Item = R>,
+pub(crate) fn qos_of(
+    whole: Option<Stated>,
+    containers: impl IntoIterator<Item = Stated>,
     count: usize,
 ) -> &'static str {
     let (mut requests, mut limits) = (Compute::default(), Compute::default());
     let mut all_limited;
-    if let Some(whole) = whole.filter(|w| w.requests.is_some() || w.limits.is_some()) {
-        requests.add(whole.requests.as_ref());
-        all_limited = limits.add(whole.limits.as_ref());
+    if let Some(whole) = whole.filter(|whole| whole.requests.is_some() || whole.limits.is_some()) {
+        requests.add(whole.requests);
+        all_limited = limits.add(whole.limits);
     } else {
         let mut stated = 0;
         all_limited = true;
         for resources in containers {
-            let resources: &ResourceRequirements = resources.borrow();
             stated += 1;
-            requests.add(resources.requests.as_ref());
-            all_limited &= limits.add(resources.limits.as_ref());
+            requests.add(resources.requests);
+            all_limited &= limits.add(resources.limits);
         }
         all_limited &= stated == count;
     }
@@ -230,22 +229,39 @@ pub(crate) fn qos_of<R: Borrow<ResourceRequirements>>(
     }
 }
 
+/// The requests and the limits of a container or a whole Pod, where it has such lists, as far as they decide about the class.
+pub(crate) struct Stated {
+    pub requests: Option<Compute>,
+    pub limits: Option<Compute>,
+}
+
+impl Stated {
+    fn of(resources: &ResourceRequirements) -> Self {
+        let compute = |texts: &Texts| Compute::of(|name| texts.get(name).map(parse));
+        Stated { requests: resources.requests.as_ref().map(compute), limits: resources.limits.as_ref().map(compute) }
+    }
+}
+
 /// The resources that decide about the class. None of one is as good as zero of it.
 #[derive(Default, PartialEq)]
-struct Compute {
+pub(crate) struct Compute {
     cpu: Quantity,
     memory: Quantity,
 }
 
 impl Compute {
-    /// Adds what is more than nothing. True when there is some of both.
-    fn add(&mut self, texts: Option<&Texts>) -> bool {
-        let amount =
-            |name| texts.and_then(|texts| texts.get(name)).map(parse).filter(|amount| *amount > Quantity::ZERO);
-        let (cpu, memory) = (amount("cpu"), amount("memory"));
-        self.cpu += cpu.unwrap_or_default();
-        self.memory += memory.unwrap_or_default();
-        cpu.is_some() && memory.is_some()
+    /// The amounts by name, of which those count that are more than nothing.
+    pub(crate) fn of(amount: impl Fn(&str) -> Option<Quantity>) -> Self {
+        let counted = |name| amount(name).filter(|amount| *amount > Quantity::ZERO).unwrap_or_default();
+        Compute { cpu: counted("cpu"), memory: counted("memory") }
+    }
+
+    /// Adds the amounts of a list. True when there is some of both.
+    fn add(&mut self, list: Option<Compute>) -> bool {
+        let Compute { cpu, memory } = list.unwrap_or_default();
+        self.cpu += cpu;
+        self.memory += memory;
+        !cpu.is_zero() && !memory.is_zero()
     }
 }
 

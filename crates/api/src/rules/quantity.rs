@@ -119,9 +119,10 @@ impl FromStr for Quantity {
             Some(b'+') => (false, &text[1..]),
             _ => (false, text),
         };
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let end = rest.bytes().position(|b| !b.is_ascii_digit() && b != b'.').unwrap_or(rest.len());
         let (number, suffix) = rest.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let point = number.bytes().position(|b| b == b'.');
+        let (whole, fraction) = point.map_or((number, ""), |at| (&number[..at], &number[at + 1..]));
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
             return Err(ParseError::Form);
         }

@@ -8,53 +8,96 @@ use crate::codec::numbers;
 use crate::validation::internal_form;
 
 /// A path into an object. Build it from the root: `Path::new("spec").child("containers").index(0).child("name")`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Path(String);
+///
+/// Validation builds a path for every field that it looks at, nearly always in vain: a short one needs no memory of its own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Path(Text);
+
+/// The length of paths up to which they are short ones.
+const SHORT: usize = 62;
+
+#[derive(Clone, PartialEq, Eq)]
+enum Text {
+    /// The bytes behind the length are zero.
+    Short(u8, [u8; SHORT]),
+    Long(String),
+}
 
 impl Path {
     pub fn new(name: &str) -> Self {
-        Path(name.to_owned())
+        Path::default().with(None, name, None)
     }
 
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        let mut path = self.with_room(name.len() + 1);
-        if !path.is_empty() {
-            path.push('.');
-        }
-        path.push_str(name);
-        Path(path)
+        self.with((!self.is_empty()).then_some(b'.'), name, None)
     }
 
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        self.bracketed(itoa::Buffer::new().format(index))
+        self.with(Some(b'['), itoa::Buffer::new().format(index), Some(b']'))
     }
 
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        self.bracketed(&bounds::cut(key, STEP_MAX))
+        self.with(Some(b'['), &bounds::cut(key, STEP_MAX), Some(b']'))
     }
 
-    fn bracketed(&self, step: &str) -> Self {
-        let mut path = self.with_room(step.len() + 2);
-        path.push('[');
-        path.push_str(step);
-        path.push(']');
-        Path(path)
+    /// The path with a step behind it, between its signs.
+    fn with(&self, before: Option<u8>, step: &str, after: Option<u8>) -> Self {
+        let further = usize::from(before.is_some()) + step.len() + usize::from(after.is_some());
+        match &self.0 {
+            Text::Short(len, bytes) if usize::from(*len) + further <= SHORT => {
+                let (mut at, mut bytes) = (usize::from(*len), *bytes);
+                if let Some(sign) = before {
+                    bytes[at] = sign;
+                    at += 1;
+                }
+                bytes[at..at + step.len()].copy_from_slice(step.as_bytes());
+                if let Some(sign) = after {
+                    bytes[at + step.len()] = sign;
+                }
+                Path(Text::Short(len + further as u8, bytes))
+            }
+            _ => {
+                let text = self.text();
+                let mut path = String::with_capacity(text.len() + further);
+                path.push_str(text);
+                path.extend(before.map(char::from));
+                path.push_str(step);
+                path.extend(after.map(char::from));
+                Path(Text::Long(path))
+            }
+        }
     }
 
-    /// Validation builds a path for every field it looks at, so this is made without the formatting machinery.
-    fn with_room(&self, further: usize) -> String {
-        let mut path = String::with_capacity(self.0.len() + further);
-        path.push_str(&self.0);
-        path
+    fn text(&self) -> &str {
+        match &self.0 {
+            Text::Short(len, bytes) => std::str::from_utf8(&bytes[..usize::from(*len)]).expect("it is made of text"),
+            Text::Long(text) => text,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self.0, Text::Short(0, _))
+    }
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Path(Text::Short(0, [0; SHORT]))
+    }
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Path").field(&self.text()).finish()
     }
 }
 
 impl Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.text())
     }
 }
 

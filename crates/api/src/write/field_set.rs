@@ -2,7 +2,9 @@
 //! `v:…`, `i:…`). An empty node is a member; a node with children is a member when it has the child `.`. Working on
 //! the wire form itself means that nothing is converted on the way of a write.
 
-use json::{Map, Value};
+use std::iter;
+
+use json::{Key, Map, Value};
 
 use crate::codec::bounds::{self, Room, STEP_MAX};
 use crate::schema::{List, ListKind, Type};
@@ -11,6 +13,7 @@ use crate::schema::{List, ListKind, Type};
 pub type Set = Map;
 
 const SELF: &str = ".";
+const SELF_KEY: Key = Key::fixed(SELF);
 
 fn node(value: &Value) -> Option<&Set> {
     value.as_object()
@@ -28,9 +31,14 @@ pub fn tie(mut children: Set, member: bool) -> Option<Value> {
         return None;
     }
     if member && !children.is_empty() {
-        children.insert(SELF, Value::Object(Map::new()));
+        children.insert(SELF_KEY, Value::Object(Map::new()));
     }
     Some(Value::Object(children))
+}
+
+/// A node that is a member, made from its children in their order.
+pub(crate) fn member(children: impl Iterator<Item = (Key, Value)>) -> Set {
+    iter::once((SELF_KEY, Value::Object(Map::new()))).chain(children).collect()
 }
 
 /// Adds the members of `from`.
@@ -41,7 +49,7 @@ pub fn union(into: &mut Set, from: &Set) {
                 let member = is_member(ours) || is_member(theirs);
                 union(ours, theirs);
                 if member && !ours.is_empty() {
-                    ours.insert(SELF, Value::Object(Map::new()));
+                    ours.insert(SELF_KEY, Value::Object(Map::new()));
                 }
             }
             _ => {
@@ -64,7 +72,7 @@ pub fn subtract(from: &mut Set, what: &Set) -> bool {
         if ours.is_empty() && !member {
             from.remove(key);
         } else if member && !ours.is_empty() {
-            ours.insert(SELF, Value::Object(Map::new()));
+            ours.insert(SELF_KEY, Value::Object(Map::new()));
         }
     }
     changed
@@ -86,7 +94,7 @@ pub fn intersection(a: &Set, b: &Set) -> Set {
 
 /// Takes away a field, given by names, with all that is below it.
 pub fn subtract_tree(from: &mut Set, path: &[&str]) {
-    let Some((first, rest)) = path.split_first() else { return };
+    let Some((first, rest)) = path.split_first().filter(|_| !from.is_empty()) else { return };
     let key = format!("f:{first}");
     match from.get_mut(&key) {
         Some(Value::Object(inner)) if !rest.is_empty() && !inner.is_empty() => {
@@ -167,27 +175,30 @@ pub fn reconcile(ty: &Type, set: &mut Set) {
     }
 }
 
+/// The length of most elements that stand for items.
+const ELEMENT_ROOM: usize = 48;
+
 /// The element that stands for an item of a list that is not atomic.
 pub fn element(list: &List, item: &Value) -> String {
     let ListKind::Map(keys) = &list.kind else { return format!("v:{item}") };
-    let mut text = String::from("k:{");
+    let mut text = String::with_capacity(ELEMENT_ROOM);
+    text.push_str("k:{");
     // Keys come in the order of their names, as upstream writes them; they are kept sorted in the type.
     for key in keys {
         let Some(value) = item.get(&*key.name).filter(|v| !v.is_null()).or(key.default.as_ref()) else { continue };
-        if text.len() > 3 {
-            text.push(',');
-        }
-        text.push('"');
+        text.push_str(if text.len() > 3 { ",\"" } else { "\"" });
         text.push_str(&key.name);
-        text.push_str("\":");
         match value {
             // Names and the like: nothing that JSON would escape.
             Value::String(plain) if plain.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._/ ".contains(&b)) => {
-                text.push('"');
+                text.push_str("\":\"");
                 text.push_str(plain);
                 text.push('"');
             }
-            other => text.push_str(&other.to_string()),
+            other => {
+                text.push_str("\":");
+                text.push_str(&other.to_string());
+            }
         }
     }
     text.push('}');

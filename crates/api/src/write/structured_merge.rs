@@ -1,7 +1,10 @@
 //! Values seen through their schema, after upstream's structured-merge-diff: which fields an object has, which fields
 //! two objects differ in, how an applied configuration merges into an object, and what removing fields leaves.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    iter,
+};
 
 use json::{Key, Map, Value};
 
@@ -64,19 +67,38 @@ pub fn fields_of(ty: &Type, value: &Value) -> Set {
                 }
             }
         }
-        Shape::List(list) => {
-            for item in value.as_array().into_iter().flatten() {
-                let key = Key::from(element(list, item));
-                // Items that have one identity together are one leaf for whoever owns them.
-                let below = if set.contains_key(&key) { Map::new() } else { fields_of(&list.items, item) };
-                if let Some(node) = tie(below, true) {
-                    set.insert(key, node);
-                }
-            }
-        }
+        Shape::List(list) => put_items(&mut set, list, value, |item| tie(fields_of(&list.items, item), true)),
         Shape::Leaf => {}
     }
     set
+}
+
+/// Puts the nodes of a list's items into a set. Items that have one identity together are one leaf for whoever owns them.
+fn put_items(set: &mut Set, list: &List, value: &Value, node: impl Fn(&Value) -> Option<Value>) {
+    for item in value.as_array().into_iter().flatten() {
+        let key = Key::from(element(list, item));
+        let node = if set.contains_key(&key) { leaf() } else { node(item) };
+        set.extend(node.map(|node| (key, node)));
+    }
+}
+
+/// The node of a part that stands on one side alone, with all that is below it: each is a member. A create is made of such parts, so
+/// the nodes are put down as they come, in the order of their names.
+fn whole(ty: &Type, value: &Value) -> Value {
+    Value::Object(match (shape(ty, [Some(value), None]), value) {
+        (Shape::Map(ty), Value::Object(map)) if !map.is_empty() => {
+            field_set::member(map.iter().map(|(name, child)| {
+                let (inner, named) = entry(ty, name);
+                (element_of(named, name), whole(inner, child))
+            }))
+        }
+        (Shape::List(list), Value::Array(items)) if !items.is_empty() => {
+            let mut set = field_set::member(iter::empty());
+            put_items(&mut set, list, value, |item| Some(whole(&list.items, item)));
+            set
+        }
+        _ => Map::new(),
+    })
 }
 
 /// The differences between two objects.
@@ -146,33 +168,31 @@ pub fn compare(ty: &Type, old: &Value, new: &Value) -> Difference {
 type Nodes = (Option<Value>, Option<Value>);
 
 fn compare_node(ty: &Type, old: Option<&Value>, new: Option<&Value>) -> Nodes {
-    let difference = match shape(ty, [old, new]) {
+    let (Some(old), Some(new)) = (old, new) else {
+        return (new.map(|new| whole(ty, new)), old.map(|old| whole(ty, old)));
+    };
+    let difference = match shape(ty, [Some(old), Some(new)]) {
         Shape::Map(ty) => {
-            let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+            let (old, new) = (old.as_object(), new.as_object());
             let empty = |m: Option<&Map>| m.is_none_or(Map::is_empty);
             (!(empty(old) && empty(new))).then(|| compare_maps(ty, old, new))
         }
         Shape::List(list) => {
-            let items = |v: Option<&'_ Value>| v.and_then(Value::as_array).is_some_and(|a| !a.is_empty());
+            let items = |v: &Value| v.as_array().is_some_and(|a| !a.is_empty());
             (items(old) || items(new)).then(|| compare_lists(list, old, new))
         }
         Shape::Leaf => None,
     };
     match difference {
-        // Unequal as a whole, or appeared, or went.
-        None if new.is_none() => (None, leaf()),
+        // Unequal as a whole.
         None => (leaf(), None),
-        Some(d) => (tie(d.changed, old.is_none()), tie(d.removed, new.is_none())),
+        Some(d) => (tie(d.changed, false), tie(d.removed, false)),
     }
 }
 
 /// Both maps are sorted: they are walked side by side.
 fn compare_maps(ty: &Type, old: Option<&Map>, new: Option<&Map>) -> Difference {
     let mut difference = Difference::default();
-    if let (None, Some(new)) = (old, new) {
-        // All of it is new.
-        difference.changed = Map::with_capacity(new.len());
-    }
     let mut old = old.into_iter().flatten().peekable();
     let mut new = new.into_iter().flatten().peekable();
     loop {
@@ -196,10 +216,10 @@ fn compare_maps(ty: &Type, old: Option<&Map>, new: Option<&Map>) -> Difference {
     }
 }
 
-fn compare_lists(list: &List, old: Option<&Value>, new: Option<&Value>) -> Difference {
+fn compare_lists(list: &List, old: &Value, new: &Value) -> Difference {
     let mut items: BTreeMap<String, Sides<'_>> = BTreeMap::new();
     for (side, value) in [old, new].into_iter().enumerate() {
-        for item in value.and_then(Value::as_array).into_iter().flatten() {
+        for item in value.as_array().into_iter().flatten() {
             let sides = items.entry(element(list, item)).or_default();
             match sides.first[side] {
                 None => sides.first[side] = Some(item),

@@ -25,9 +25,11 @@ pub const PLUGIN: Plugin = Plugin {
 fn concerns(attributes: &Attributes<'_>) -> bool {
     attributes.operation == Operation::Create
         && is(attributes, "", "pods", "")
-        && attributes.object.as_ref().is_some_and(|pod| {
-            api::meta::at(pod, "/spec/runtimeClassName").is_some() || api::meta::at(pod, "/spec/overhead").is_some()
-        })
+        && attributes
+            .object
+            .as_ref()
+            .and_then(|pod| pod.get("spec"))
+            .is_some_and(|spec| spec.get("runtimeClassName").is_some() || spec.get("overhead").is_some())
 }
 
 /// The overhead of a Pod, and that of a class.

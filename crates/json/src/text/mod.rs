@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde::de::Error as _;
 
-use crate::{Error, Number, escapes::ordinary};
+use crate::{Error, Number, escapes::ordinary_end};
 
 /// Values within values that are read: the stack is not the text's to fill. `serde_json` has the same bound.
 const DEPTH_MAX: u8 = 128;
@@ -50,14 +50,19 @@ impl<'de> Text<'de> {
     /// The next byte that is no space, unread.
     #[inline]
     fn peek(&mut self) -> Option<u8> {
-        let rest = &self.text.as_bytes()[self.at..];
-        // Text that programs write has no spaces.
-        if let Some(byte) = rest.first().filter(|byte| **byte > b' ') {
-            return Some(*byte);
+        match self.text.as_bytes().get(self.at) {
+            Some(byte) if *byte > b' ' => Some(*byte),
+            _ => self.behind_spaces(),
         }
-        let space = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
-        self.at += space;
-        rest.get(space).copied()
+    }
+
+    /// Text that programs write has no spaces.
+    #[cold]
+    fn behind_spaces(&mut self) -> Option<u8> {
+        let rest = &self.text.as_bytes()[self.at..];
+        let spaces = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\n' | b'\t' | b'\r')).count();
+        self.at += spaces;
+        rest.get(spaces).copied()
     }
 
     /// The sort of the value that comes next.
@@ -120,12 +125,18 @@ impl<'de> Text<'de> {
     /// The name of a field and the colon behind it.
     #[inline]
     pub(crate) fn name(&mut self) -> Result<Cow<'de, str>, Error> {
-        if self.peek() != Some(b'"') {
-            return Err(self.error("key must be a string"));
-        }
+        self.begin_name()?;
         let name = self.string()?;
         self.colon()?;
         Ok(name)
+    }
+
+    #[inline]
+    fn begin_name(&mut self) -> Result<(), Error> {
+        match self.peek() {
+            Some(b'"') => Ok(()),
+            _ => Err(self.error("key must be a string")),
+        }
     }
 
     #[inline]
@@ -140,23 +151,22 @@ impl<'de> Text<'de> {
     /// Reads a string, from its first quote to its last.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<Cow<'de, str>, Error> {
-        let (raw, escaped) = self.raw_string()?;
-        if !escaped {
-            return Ok(Cow::Borrowed(raw));
+        let start = self.at;
+        if !self.pass_string()? {
+            return Ok(Cow::Borrowed(&self.text[start + 1..self.at - 1]));
         }
         // Escapes are rare, and have their pitfalls (halves of characters): the library reads them.
-        let quoted = &self.text[self.at - raw.len() - 2..self.at];
+        let quoted = &self.text[start..self.at];
         serde_json::from_str(quoted).map(Cow::Owned).map_err(|error| self.error(error))
     }
 
-    /// The text between the quotes, and whether there is an escape in it.
-    #[inline]
-    fn raw_string(&mut self) -> Result<(&'de str, bool), Error> {
-        let start = self.at + 1;
+    /// Passes over a string; true when there is an escape in it, which nobody has looked at.
+    #[inline(always)]
+    fn pass_string(&mut self) -> Result<bool, Error> {
         let bytes = self.text.as_bytes();
-        let (mut at, mut escaped) = (start, false);
+        let (mut at, mut escaped) = (self.at + 1, false);
         loop {
-            at += bytes.get(at..).map_or(0, ordinary);
+            at = ordinary_end(bytes, at);
             match bytes.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => {
@@ -174,7 +184,7 @@ impl<'de> Text<'de> {
             }
         }
         self.at = at + 1;
-        Ok((&self.text[start..at], escaped))
+        Ok(escaped)
     }
 
     pub(crate) fn number(&mut self) -> Result<Number, Error> {
@@ -207,20 +217,25 @@ impl<'de> Text<'de> {
     /// Passes over a value.
     pub(crate) fn skip(&mut self) -> Result<(), Error> {
         self.peek();
-        if let Some(end) = plain::end(self.text.as_bytes(), self.at, DEPTH_MAX - 1 - self.depth) {
-            self.at = end;
-            return Ok(());
+        match plain::end(self.text.as_bytes(), self.at, DEPTH_MAX - 1 - self.depth) {
+            Some(end) => self.at = end,
+            None => self.skip_piecewise()?,
         }
+        Ok(())
+    }
+
+    /// Passes over a value piece by piece, whatever there is between them.
+    fn skip_piecewise(&mut self) -> Result<(), Error> {
         match self.sort()? {
             Sort::Null => self.word("null"),
             Sort::Bool(value) => self.word(if value { "true" } else { "false" }),
-            Sort::Number => self.number().map(|_| ()),
-            Sort::String => self.raw_string().map(|_| ()),
+            Sort::Number => self.number().map(drop),
+            Sort::String => self.pass_string().map(drop),
             Sort::Array => {
                 self.enter()?;
                 let mut first = true;
                 while self.next(b']', std::mem::take(&mut first))? {
-                    self.skip()?;
+                    self.skip_piecewise()?;
                 }
                 Ok(())
             }
@@ -228,12 +243,10 @@ impl<'de> Text<'de> {
                 self.enter()?;
                 let mut first = true;
                 while self.next(b'}', std::mem::take(&mut first))? {
-                    if self.peek() != Some(b'"') {
-                        return Err(self.error("key must be a string"));
-                    }
-                    self.raw_string()?;
+                    self.begin_name()?;
+                    self.pass_string()?;
                     self.colon()?;
-                    self.skip()?;
+                    self.skip_piecewise()?;
                 }
                 Ok(())
             }
@@ -265,6 +278,39 @@ mod tests {
             [(r#"{"a":"\"}"}}"#, Some(11)), (" [1.5, 2] ,", Some(9)), (r#"{"a":1}}"#, Some(7)), (r#"{"a""#, None)];
         for (text, length) in given {
             assert_eq!(length_of_value(text), length, "{text}");
+        }
+    }
+
+    #[test]
+    fn broken_values_have_no_length() {
+        let broken = [
+            "",
+            "{",
+            "[",
+            "[1",
+            "[1,",
+            "[1,]",
+            "{,}",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            r#"{"a":1,2}"#,
+            "{1:2}",
+            "[1:2]",
+            "[}",
+            "{]",
+            "[1}",
+            r#"{"a":1]"#,
+            "[01]",
+            "[1.]",
+            "\"\n\"",
+            "\"",
+            "\"\\",
+            "tru",
+            "[nul]",
+        ];
+        for text in broken {
+            assert_eq!(length_of_value(text), None, "{text}");
         }
     }
 }

@@ -1,39 +1,39 @@
 //! Passing over values as programs write them, in one loop: managers of fields, of which nearly every object has more than of anything
 //! else, are read by few.
 
-use crate::escapes::ordinary;
+use crate::escapes::ordinary_end;
 
-/// Where a value ends, and the reading of it may go on, if it is as programs write it: no spaces, escapes or fractions, and not more than
-/// that many values within each other. Everything else is left to those who look closer.
+/// Values within each other up to this number have a bit each in a word.
+const NESTED_MAX: u8 = 64;
+
+/// Where a value ends, and the reading of it may go on, if it is as programs write it: no spaces or fractions, and not more than that
+/// many values within each other. Everything else is left to those who look closer.
 pub(super) fn end(bytes: &[u8], mut at: usize, depth_max: u8) -> Option<usize> {
-    let string = |from: usize| {
-        let end = from + ordinary(bytes.get(from..)?);
-        (bytes.get(end) == Some(&b'"')).then_some(end + 1)
-    };
-    let name = |from: usize| {
-        let end = string(from + 1).filter(|_| bytes[from] == b'"')?;
-        (bytes.get(end) == Some(&b':')).then_some(end + 1)
-    };
+    let depth_max = depth_max.min(NESTED_MAX);
     // A bit for each value that is open, the innermost last: whether it is an object.
-    let (mut objects, mut depth) = (0u128, 0);
+    let (mut objects, mut depth) = (0u64, 0);
     loop {
-        match bytes.get(at)? {
-            b'"' => at = string(at + 1)?,
+        if objects & 1 == 1 {
+            at = string(bytes, at)?;
+            if *bytes.get(at)? != b':' {
+                return None;
+            }
+            at += 1;
+        }
+        match *bytes.get(at)? {
+            b'"' => at = string(bytes, at)?,
             open @ (b'{' | b'[') => {
-                let is_object = *open == b'{';
-                depth += 1;
-                if depth > depth_max {
+                if depth == depth_max {
                     return None;
                 }
-                objects = objects << 1 | u128::from(is_object);
                 at += 1;
-                let close = if is_object { b'}' } else { b']' };
-                if *bytes.get(at)? != close {
-                    if is_object {
-                        at = name(at)?;
-                    }
+                // In ASCII a bracket is closed by the second character behind the one that opens it.
+                if *bytes.get(at)? != open + 2 {
+                    depth += 1;
+                    objects = objects << 1 | u64::from(open == b'{');
                     continue;
                 }
+                at += 1;
             }
             b'1'..=b'9' => at += bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count(),
             b'0' => at += 1,
@@ -42,28 +42,40 @@ pub(super) fn end(bytes: &[u8], mut at: usize, depth_max: u8) -> Option<usize> {
             }
             _ => return None,
         }
-        // A value has ended, or is empty and about to.
+        // A value has ended, and with the last in it the one that it is in.
         loop {
-            let is_object = objects & 1 == 1;
-            match bytes.get(at) {
-                _ if depth == 0 => {
-                    return Some(at)
-                        .filter(|at| !matches!(bytes.get(*at), Some(b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-')));
-                }
-                Some(b',') => {
-                    at += 1;
-                    if is_object {
-                        at = name(at)?;
-                    }
-                    break;
-                }
-                Some(b'}') if is_object => {}
-                Some(b']') if !is_object => {}
-                _ => return None,
+            if depth == 0 {
+                let goes_on = matches!(bytes.get(at), Some(b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+                return (!goes_on).then_some(at);
             }
+            let close = if objects & 1 == 1 { b'}' } else { b']' };
+            let byte = *bytes.get(at)?;
             at += 1;
+            if byte == b',' {
+                break;
+            }
+            if byte != close {
+                return None;
+            }
             depth -= 1;
             objects >>= 1;
+        }
+    }
+}
+
+/// Where a string ends that begins here, with its quotes. Escapes are looked at when they are read.
+#[inline]
+fn string(bytes: &[u8], at: usize) -> Option<usize> {
+    if *bytes.get(at)? != b'"' {
+        return None;
+    }
+    let mut at = at + 1;
+    loop {
+        at = ordinary_end(bytes, at);
+        match *bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => return None,
         }
     }
 }
@@ -73,12 +85,14 @@ mod tests {
     #[test]
     fn values_as_programs_write_them_are_passed_over_at_once() {
         let end = |text: &str, depth| super::end(text.as_bytes(), 0, depth);
-        let whole = r#"{"a":[{},[],"",{"b":{"f:c":{}},"d":[1,0,230]},true,false,null],"e":"ä"}"#;
+        let whole = r#"{"a":[{},[],"",{"b":{"f:c":{}},"k:{\"d\":1}":[1,0,230]},true,false,null],"e":"ä\\"}"#;
         for text in ["{}", "[]", r#""""#, "0", "17", "null", whole] {
             assert_eq!(end(text, 9), Some(text.len()), "{text}");
             assert_eq!(end(&format!("{text},1"), 9), Some(text.len()), "{text}");
         }
         assert_eq!((end("[[]]", 2), end("[[]]", 1)), (Some(4), None));
+        let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        assert_eq!((end(&deep(64), 127), end(&deep(65), 127)), (Some(128), None));
         assert_eq!(end(&"[".repeat(127), 127), None);
         let others = [
             "",
@@ -106,9 +120,10 @@ mod tests {
             "1.5",
             "[ 1]",
             "[1 ]",
-            r#""\u0041""#,
             "\"\n\"",
             "\"",
+            "\"\\",
+            "\"\\\"",
             "tru",
             "[nul]",
         ];

@@ -193,8 +193,19 @@ fn dotted(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
+/// What is text as a whole is not looked at again string by string. Other bytes may stand in what nobody reads.
 pub fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Problem> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    match std::str::from_utf8(bytes) {
+        Ok(text) => read_json(ty, serde_json::Deserializer::from_str(text), context),
+        Err(_) => read_json(ty, serde_json::Deserializer::from_slice(bytes), context),
+    }
+}
+
+fn read_json<'de, R: serde_json::de::Read<'de>>(
+    ty: &Type,
+    mut reader: serde_json::Deserializer<R>,
+    context: &mut Context,
+) -> Result<Value, Problem> {
     walk(ty, context, |seed| {
         let value = seed.deserialize(&mut reader)?;
         reader.end()?;
@@ -315,6 +326,8 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
         // Fields read so far, to find duplicates even of values that were dropped. No type has more than 64 fields that
         // matter here: further ones are looked up in the map.
         let mut seen = 0u64;
+        // Those of them that stand in the map: it has the order of the fields, so they say where the next one goes.
+        let mut kept = 0u64;
         while let Some(key) = access.next_key_seed(KeySeed(object))? {
             walk.weigh(1)?;
             match key {
@@ -343,7 +356,12 @@ impl<'t, 'w, 'c> Seed<'t, 'w, 'c> {
                     if let Some(value) = value
                         && !(zeros && field.zero == Zero::Drop && is_zero(&value) && *field.name != *"managedFields")
                     {
-                        map.insert(&field.name, value);
+                        if bit == 0 || object.open {
+                            map.insert(&field.name, value);
+                        } else {
+                            map.put_at((kept & (bit - 1)).count_ones() as usize, &field.name, value);
+                            kept |= bit;
+                        }
                     }
                 }
                 Key::Other(name) if object.open => {

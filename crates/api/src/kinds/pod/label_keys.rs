@@ -5,6 +5,10 @@ use json::{Map, Value, json};
 
 /// Writes the Pod's own values into the selectors that ask for them.
 pub(super) fn merge(pod: &mut Value) {
+    let says = |part: &str| pod.get("spec").is_some_and(|spec| spec.get(part).is_some());
+    if !says("topologySpreadConstraints") && !says("affinity") {
+        return;
+    }
     let Some(labels) = pod.pointer("/metadata/labels").and_then(Value::as_object).cloned() else { return };
     let Some(spec) = pod.get_mut("spec") else { return };
     for constraint in list(spec.get_mut("topologySpreadConstraints")) {

@@ -20,12 +20,11 @@ pub(crate) mod warnings;
 use std::collections::HashMap;
 
 use json::{Map, Value, json};
-use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use serde::Deserialize;
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::kind::{Generation, Kind, Subresource, Target, Way, label};
 use crate::meta::{field_text, field_text_or};
-use crate::rules::pod;
+use crate::rules::pod::{self, Compute, Stated};
 use crate::write::resets::Resets;
 
 const CONNECT: &[&str] = &["create", "get"];
@@ -122,9 +121,9 @@ fn prepare_create(object: &mut Value) {
 /// The old name of `serviceAccountName` is always written beside it.
 fn same_service_account(object: &mut Map) {
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
-        && let Some(account) = spec.get("serviceAccountName").cloned()
+        && let Some(account) = spec.get("serviceAccountName").filter(|name| spec.get("serviceAccount") != Some(name))
     {
-        spec.insert("serviceAccount", account);
+        spec.insert("serviceAccount", account.clone());
     }
 }
 
@@ -132,9 +131,16 @@ fn same_service_account(object: &mut Map) {
 fn qos_of_json(spec: &Value) -> &'static str {
     let list = |field: &str| spec.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let containers = || list("containers").iter().chain(list("initContainers"));
-    let resources = |c: &Value| c.get("resources").and_then(|r| ResourceRequirements::deserialize(r).ok());
-    let whole = resources(spec);
-    pod::qos_of(whole.as_ref(), containers().filter_map(resources), containers().count())
+    let stated = |part: &Value| {
+        part.get("resources").map(|needs| {
+            let amounts = |list: &str| {
+                let list = needs.get(list)?.as_object()?;
+                Some(Compute::of(|name| list.get(name)?.as_str()?.parse().ok()))
+            };
+            Stated { requests: amounts("requests"), limits: amounts("limits") }
+        })
+    };
+    pod::qos_of(stated(spec), containers().filter_map(stated), containers().count())
 }
 
 fn prepare_update(new: &mut Value, old: &Value, target: Target) {

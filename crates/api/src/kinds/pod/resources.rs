@@ -79,8 +79,9 @@ fn validate(needs: &ResourceRequirements, rule: NameRule, claims: &BTreeSet<&str
     let requests = needs.requests.as_ref().unwrap_or(&empty);
     let limit_path = path.child("limits");
     for (name, text) in limits {
-        errors.extend(amount(name, &parse(text), rule, &limit_path.key(name)));
-        errors.extend(whole_pages(name, &parse(text), &limit_path));
+        let limit = parse(text);
+        errors.extend(amount(name, &limit, rule, &limit_path.key(name)));
+        errors.extend(whole_pages(name, &limit, &limit_path));
     }
     let request_path = path.child("requests");
     for (name, text) in requests {

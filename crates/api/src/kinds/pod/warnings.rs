@@ -75,7 +75,9 @@ impl<'p> About<'p> {
             self.annotated(annotations, [(SECCOMP_OF_POD, SECCOMP)], list);
         }
         for (container, place) in self.containers() {
-            self.profiles(container, annotations, list);
+            if !annotations.is_empty() {
+                self.profiles(container, annotations, list);
+            }
             let resources = container.resources.as_ref();
             fractions(resources.and_then(|r| r.limits.as_ref()), &place.child("resources").child("limits"), list);
             fractions(resources.and_then(|r| r.requests.as_ref()), &place.child("resources").child("requests"), list);
@@ -276,8 +278,9 @@ fn volume(volume: &Volume, path: &Path, list: &mut Vec<String>) {
 
 /// Amounts of memory and storage that are no whole bytes.
 fn fractions(amounts: Option<&BTreeMap<String, Text>>, path: &Path, list: &mut Vec<String>) {
+    let Some(amounts) = amounts else { return };
     for name in ["memory", "ephemeral-storage"] {
-        let amount = amounts.and_then(|amounts| amounts.get(name)).map(quantity::parse).unwrap_or_default();
+        let amount = amounts.get(name).map(quantity::parse).unwrap_or_default();
         if amount.milli_value() % 1000 != 0 {
             let (place, shown) = (path.key(name), amount.to_string());
             list.push(format!("{place}: fractional byte value {shown:?} is invalid, must be an integer"));
@@ -290,9 +293,11 @@ fn environment(container: &Container, path: &Path, list: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let (name, value) = (&variable.name, variable.value.as_deref().unwrap_or_default());
+        if seen.insert(name) {
+            continue;
+        }
         let earlier = format!("$({name})");
-        let hides = variable.value_from.is_some() || value == earlier || !value.contains(&earlier);
-        if !seen.insert(name) && hides {
+        if variable.value_from.is_some() || value == earlier || !value.contains(&earlier) {
             let place = path.child("env").index(i);
             list.push(format!("{place}: hides previous definition of {name:?}, which may be dropped when using apply"));
         }
