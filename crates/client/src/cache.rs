@@ -1,13 +1,13 @@
 //! One kind's objects as of a known revision, kept current by one list and one watch.
 //!
-//! Objects are immutable (`Arc`): a change replaces the pointer. A subscriber gets each change with the object before and
-//! after it. One that reads too slowly is told so and looks at every object again; losing a watch costs a new list.
-//! Neither costs correctness, because what is decided is decided by what the cache holds.
+//! Objects are immutable (`Arc`): a change replaces the pointer. Followers are told of each change with the object before and
+//! after it, at once; subscribers read it when they get to it, and one that reads too slowly is told so and looks at every object
+//! again. Losing a watch costs a new list. Neither costs correctness, because what is decided is decided by what the cache holds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -57,6 +57,15 @@ pub struct Change<K> {
 /// A subscriber's end. All subscribers are handed the same change.
 pub type Changes<K> = broadcast::Receiver<Arc<Change<K>>>;
 
+/// Hears of each change, on the task that makes it.
+type Follower<K> = dyn Fn(&Change<K>) + Send + Sync;
+
+/// A follower is told of changes for as long as this lives.
+#[must_use]
+pub struct Following {
+    _follower: Box<dyn Send + Sync>,
+}
+
 /// Computes the index values of an object (owner UIDs, node name, …).
 pub type IndexFn<K> = fn(&K) -> Vec<String>;
 
@@ -94,6 +103,7 @@ pub struct Cache<K> {
     /// The revision the cache has reached: it holds every change up to it. 0 until the first list is in.
     revision: Progress,
     changes: broadcast::Sender<Arc<Change<K>>>,
+    followers: RwLock<Vec<Weak<Follower<K>>>>,
     listened: Mutex<Listened>,
 }
 
@@ -106,6 +116,7 @@ impl<K: Kind> Default for Cache<K> {
             state: RwLock::new(State { objects: BTreeMap::new(), indexes: Vec::new() }),
             revision: Progress::default(),
             changes: broadcast::Sender::new(CHANGE_BUFFER),
+            followers: RwLock::default(),
             listened: Mutex::default(),
         }
     }
@@ -124,6 +135,9 @@ impl<K: Kind> Cache<K> {
     /// The objects of one namespace, in name order.
     pub fn list_in(&self, namespace: &str) -> Vec<Arc<K>> {
         let state = self.state.read();
+        if state.objects.is_empty() {
+            return Vec::new();
+        }
         let start = Key::new(namespace, "");
         state.objects.range(start..).take_while(|(k, _)| k.namespace == namespace).map(|(_, v)| v.clone()).collect()
     }
@@ -160,6 +174,16 @@ impl<K: Kind> Cache<K> {
     /// Changes from now on. On `RecvError::Lagged` the subscriber must look at every object again.
     pub fn subscribe(&self) -> Changes<K> {
         self.changes.subscribe()
+    }
+
+    /// Tells `follower` of each change from now on, none left out, once the cache holds the change and before it has reached its
+    /// revision. Meanwhile the next change waits: a follower notes what is to be done, and follows no further cache.
+    pub fn follow(&self, follower: impl Fn(&Change<K>) + Send + Sync + 'static) -> Following {
+        let follower: Arc<Follower<K>> = Arc::new(follower);
+        let mut followers = self.followers.write();
+        followers.retain(|known| known.strong_count() > 0);
+        followers.push(Arc::downgrade(&follower));
+        Following { _follower: Box::new(follower) }
     }
 
     pub fn revision(&self) -> u64 {
@@ -201,8 +225,10 @@ impl<K: Kind> Cache<K> {
             old
         };
         if old.is_some() || new.is_some() {
+            let change = Change { key, old, new };
+            self.followers.read().iter().filter_map(Weak::upgrade).for_each(|follower| follower(&change));
             // No subscriber is fine.
-            let _ = self.changes.send(Arc::new(Change { key, old, new }));
+            let _ = self.changes.send(Arc::new(change));
         }
     }
 }
@@ -351,6 +377,34 @@ mod tests {
             let read = read::<ConfigMap>(none);
             assert!(!matches!(read, Ok(Err(_))), "{none} is none: {read:?}");
         }
+    }
+
+    #[test]
+    fn followers_are_told_of_what_the_cache_holds_until_they_leave() {
+        let cache = Arc::new(Cache::<ConfigMap>::default());
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (seen, of) = (told.clone(), Arc::downgrade(&cache));
+        let following = cache.follow(move |change| {
+            let cache = of.upgrade().expect("it tells of a change");
+            let held = cache.get(&change.key).is_some();
+            assert_eq!(held, change.new.is_some(), "the cache holds the change");
+            let states = [&change.old, &change.new].map(|object| object.is_some());
+            seen.lock().push((change.key.name.clone(), states, cache.revision()));
+        });
+        let object =
+            |name: &str, version: u64| format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#);
+        let mut list = Sink::list(&*cache);
+        list.add(&object("a", 3)).expect("an object");
+        list.finish(3);
+        cache.apply(&object("a", 4)).expect("an object");
+        cache.delete(&object("a", 5)).expect("an object");
+        cache.delete(&object("a", 5)).expect("an object");
+        let expected = [([false, true], 0), ([true, true], 3), ([true, false], 4)];
+        assert_eq!(*told.lock(), expected.map(|(states, revision)| ("a".to_owned(), states, revision)));
+        drop(following);
+        cache.apply(&object("b", 6)).expect("an object");
+        assert_eq!(told.lock().len(), 3);
+        assert_eq!(Arc::strong_count(&told), 1, "nothing holds a follower that has left");
     }
 
     #[test]

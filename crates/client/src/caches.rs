@@ -3,7 +3,7 @@
 use std::{
     any::{Any, TypeId},
     borrow::Cow,
-    collections::HashMap,
+    collections::BTreeMap,
     sync::Arc,
 };
 
@@ -29,11 +29,11 @@ pub struct Caches {
 }
 
 /// The caches of one kind, by namespace and field selector.
-type Parts = HashMap<String, Arc<dyn Any + Send + Sync>>;
+type Parts = BTreeMap<String, Arc<dyn Any + Send + Sync>>;
 
 #[derive(Default)]
 struct Inner {
-    caches: Mutex<HashMap<TypeId, Parts>>,
+    caches: Mutex<BTreeMap<TypeId, Parts>>,
     reflectors: Mutex<Vec<JoinHandle<()>>>,
 }
 

@@ -22,7 +22,7 @@ pub mod slices;
 pub use ::api::object;
 pub use api::Api;
 pub use body::Body;
-pub use cache::{Cache, Change, Changes, Key};
+pub use cache::{Cache, Change, Changes, Following, Key};
 pub use caches::Caches;
 pub use config::Config;
 pub use connect::{Client, from_config, from_kubeconfig, in_process, server_list};

@@ -238,25 +238,31 @@ async fn open(
     Ok(lines(response.into_body().into_data_stream()).boxed())
 }
 
-/// The lines of a body, without their ends.
+/// The lines of a body, without their ends. Those that lie within one piece are parts of it, and not copied.
 fn lines(
     body: impl Stream<Item = Result<Bytes, Error>> + Send + Unpin,
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
-    futures::stream::unfold((body, BytesMut::new(), 0), |(mut body, mut held, mut searched)| async move {
+    // The piece that is read, and the line that began in the ones before it.
+    let state = (body, Bytes::new(), BytesMut::new());
+    futures::stream::unfold(state, |(mut body, mut piece, mut begun)| async move {
         loop {
-            if let Some(end) = memchr::memchr(b'\n', &held[searched..]) {
-                let line = held.split_to(searched + end).freeze();
-                held.advance(1);
-                return Some((Ok(line), (body, held, 0)));
+            if let Some(end) = memchr::memchr(b'\n', &piece) {
+                let mut line = piece.split_to(end);
+                piece.advance(1);
+                if !begun.is_empty() {
+                    begun.extend_from_slice(&line);
+                    line = begun.split().freeze();
+                }
+                return Some((Ok(line), (body, piece, begun)));
             }
-            searched = held.len();
-            if searched > EVENT_BYTES {
+            begun.extend_from_slice(&std::mem::take(&mut piece));
+            if begun.len() > EVENT_BYTES {
                 let error = format!("an event of a watch has more than {EVENT_BYTES} bytes");
-                return Some((Err(Error::transport(error)), (body, BytesMut::new(), 0)));
+                return Some((Err(Error::transport(error)), (body, piece, BytesMut::new())));
             }
             match body.next().await {
-                Some(Ok(piece)) => held.extend_from_slice(&piece),
-                Some(Err(error)) => return Some((Err(error), (body, held, searched))),
+                Some(Ok(next)) => piece = next,
+                Some(Err(error)) => return Some((Err(error), (body, piece, begun))),
                 None => return None,
             }
         }

@@ -3,17 +3,18 @@
 use std::{
     any::TypeId,
     collections::{BTreeMap, HashMap},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
-use client::{Cache, Caches, Change, Changes, Key, Kind};
+use client::{Cache, Caches, Change, Following, Key, Kind};
 use futures::FutureExt;
-use tokio::{sync::broadcast::error::RecvError, task::JoinSet};
+use tokio::task::JoinSet;
 
 use crate::{
     act::{Progress, Progresses},
     ownership::controller_of,
-    queue::Queue,
+    queue::{Queue, panic_text},
 };
 
 /// The name of the index by controlling owner: its values are the owner's UID, or [`orphans_in`] a namespace.
@@ -34,7 +35,8 @@ pub struct Watches<O> {
     primary: Arc<Cache<O>>,
     queue: Arc<Queue>,
     pub(crate) progresses: Progresses,
-    pub(crate) tasks: JoinSet<()>,
+    follows: Vec<Following>,
+    tasks: JoinSet<()>,
     synced: BTreeMap<TypeId, Arc<dyn Progress>>,
 }
 
@@ -46,6 +48,7 @@ impl<O: Kind> Watches<O> {
             primary,
             queue,
             progresses: HashMap::new(),
+            follows: Vec::new(),
             tasks: JoinSet::new(),
             synced: BTreeMap::new(),
         };
@@ -122,14 +125,9 @@ impl<O: Kind> Watches<O> {
         cache: Arc<Cache<C>>,
         keys: impl Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync + 'static,
     ) -> &mut Self {
-        self.read_from(cache.clone());
-        let (queue, primary) = (self.queue.clone(), self.primary.clone());
-        let all = Box::new(move || add_all(&primary, &queue));
-        let fed = Fed { keys: Box::new(keys), all, caches: self.caches.clone(), queue: self.queue.clone() };
-        // Boxed: a task of a type of its own would be compiled anew for each watch of each controller.
-        let changes = cache.subscribe();
-        self.tasks.spawn(fed.follow(cache, changes).boxed());
-        self
+        let fed = Fed { keys: Box::new(keys), caches: self.caches.clone(), queue: self.queue.clone() };
+        self.follows.push(fed.by(&cache));
+        self.read_from(cache)
     }
 
     /// A task that adds keys by itself, for as long as the controller runs.
@@ -150,8 +148,6 @@ type KeysOf<C> = dyn Fn(&Change<C>, &Caches) -> Vec<Key> + Send + Sync;
 /// The queue that the changes of one cache feed.
 struct Fed<C> {
     keys: Box<KeysOf<C>>,
-    /// Adds the keys of all objects that the controller is about.
-    all: Box<dyn Fn() + Send + Sync>,
     caches: Caches,
     queue: Arc<Queue>,
 }
@@ -161,20 +157,14 @@ impl<C: Kind> Fed<C> {
         (self.keys)(change, &self.caches).into_iter().for_each(|key| self.queue.add(key));
     }
 
-    async fn follow(self, cache: Arc<Cache<C>>, mut changes: Changes<C>) {
-        loop {
-            match changes.recv().await {
-                Ok(change) => self.add(&change),
-                // An object in this cache may belong to a key whose own object is gone, so those keys are found anew.
-                Err(RecvError::Lagged(_)) => {
-                    (self.all)();
-                    for object in cache.list() {
-                        self.add(&Change { key: Key::of(&*object), old: None, new: Some(object) });
-                    }
-                }
-                Err(RecvError::Closed) => return,
+    /// The keys are found on the task that keeps the cache, which goes on whatever becomes of them.
+    fn by(self, cache: &Cache<C>) -> Following {
+        cache.follow(move |change| {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.add(change))) {
+                let panic = panic_text(&*panic);
+                tracing::error!(kind = C::KIND, key = %change.key, panic, "panicked, a change leads to no key");
             }
-        }
+        })
     }
 }
 
@@ -190,25 +180,46 @@ mod tests {
     use client::Sink;
     use k8s_openapi::api::core::v1::{Endpoints, Service};
 
-    /// More changes than a subscriber may lag behind, of objects whose Services do not exist (any more).
-    #[tokio::test]
-    async fn no_key_is_lost_with_its_events() {
-        const CHANGES: u64 = 3000;
+    fn watches() -> (Watches<Service>, Arc<Cache<Endpoints>>, Arc<Queue>) {
         let silent = tower::service_fn(|_: http::Request<client::Body>| {
             std::future::pending::<Result<http::Response<client::Body>, std::convert::Infallible>>()
         });
         let caches = Caches::new(client::in_process(silent));
         let queue = Queue::usual("test");
-        let mut watches = Watches::<Service>::new(caches.clone(), queue.clone(), |_| true);
-        watches.changed::<Endpoints>(|change, _| vec![change.key.clone()]);
         let cache = caches.of::<Endpoints>();
+        (Watches::new(caches, queue.clone(), |_| true), cache, queue)
+    }
+
+    fn endpoints(number: u64) -> String {
+        format!(r#"{{"metadata": {{"name": "e{number}", "resourceVersion": "{number}"}}}}"#)
+    }
+
+    /// More changes at once than a subscriber may lag behind, of objects whose Services do not exist (any more).
+    #[tokio::test]
+    async fn every_change_leads_to_its_key_until_the_controller_ends() {
+        const CHANGES: u64 = 3000;
+        let (mut watches, cache, queue) = watches();
+        watches.changed::<Endpoints>(|change, _| vec![change.key.clone()]);
         for number in 1..=CHANGES {
-            let endpoints = format!(r#"{{"metadata": {{"name": "e{number}", "resourceVersion": "{number}"}}}}"#);
-            assert_eq!(cache.apply(&endpoints).unwrap(), number);
-        }
-        for _ in 0..CHANGES {
-            tokio::task::yield_now().await;
+            assert_eq!(cache.apply(&endpoints(number)).unwrap(), number);
         }
         assert_eq!(queue.len(), CHANGES as usize);
+        drop(watches);
+        cache.apply(&endpoints(CHANGES + 1)).unwrap();
+        assert_eq!(queue.len(), CHANGES as usize, "nobody works it off");
+    }
+
+    #[tokio::test]
+    async fn a_panic_holds_up_neither_the_cache_nor_others() {
+        let (mut watches, cache, queue) = watches();
+        watches.changed::<Endpoints>(|change, _| match change.key.name.as_str() {
+            "e1" => panic!("on purpose"),
+            _ => vec![change.key.clone()],
+        });
+        watches.changed::<Endpoints>(|change, _| vec![Key::new("other", &change.key.name)]);
+        for number in 1..=2 {
+            assert_eq!(cache.apply(&endpoints(number)).unwrap(), number);
+        }
+        assert_eq!((cache.len(), cache.revision(), queue.len()), (2, 2, 3));
     }
 }

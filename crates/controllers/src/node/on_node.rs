@@ -12,7 +12,9 @@ pub fn node_of(pod: &Pod) -> &str {
 
 /// Makes [`pods`] possible.
 pub fn index(cache: &Cache<Pod>) {
-    cache.add_index(BY_NODE, |pod| vec![node_of(pod).to_owned()]);
+    cache.add_index(BY_NODE, |pod| {
+        Some(node_of(pod)).filter(|node| !node.is_empty()).map(str::to_owned).into_iter().collect()
+    });
 }
 
 pub fn pods(caches: &Caches, node: &str) -> Vec<std::sync::Arc<Pod>> {

@@ -41,11 +41,12 @@ impl Controller for TaintEviction {
     type Object = Pod;
     type Observed = Observed;
 
+    /// No taint is about a Pod that waits for a node.
     fn concerns(change: &Change<Pod>) -> bool {
-        let decisive = |pod: &Option<Arc<Pod>>| {
+        fn decisive(pod: &Option<Arc<Pod>>) -> Option<(&str, &Option<Vec<Toleration>>)> {
             let pod = pod.as_ref()?;
-            Some((node_of(pod).to_owned(), pod.spec.as_ref()?.tolerations.clone()))
-        };
+            Some((node_of(pod), &pod.spec.as_ref()?.tolerations)).filter(|(node, _)| !node.is_empty())
+        }
         decisive(&change.old) != decisive(&change.new)
     }
 
@@ -159,6 +160,27 @@ mod tests {
         check(&[toleration("a", Some(-1)), toleration("b", None)], Tolerance::Seconds(0));
         let first = [toleration("a", None), toleration("b", Some(60)), toleration("a", Some(5)), toleration("b", None)];
         check(&first, Tolerance::Seconds(60));
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_a_node_is_not_looked_at() {
+        let pod = |node: &str, seconds: i64| {
+            let spec = json!({"containers": [], "nodeName": node, "tolerations": [{"tolerationSeconds": seconds}]});
+            Some(Arc::new(json::from_value::<Pod>(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()))
+        };
+        let check = |old: Option<Arc<Pod>>, new: Option<Arc<Pod>>, expected: bool| {
+            let change = Change { key: Key::new("", "p"), old, new };
+            assert_eq!(TaintEviction::concerns(&change), expected, "{change:?}");
+        };
+        check(None, pod("", 1), false);
+        check(pod("", 1), pod("", 2), false);
+        check(pod("", 1), None, false);
+        check(pod("", 1), pod("n", 1), true);
+        check(None, pod("n", 1), true);
+        check(pod("n", 1), pod("n", 1), false);
+        check(pod("n", 1), pod("n", 2), true);
+        check(pod("n", 1), pod("", 1), true);
+        check(pod("n", 1), None, true);
     }
 
     #[test]

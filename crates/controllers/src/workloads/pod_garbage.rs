@@ -91,11 +91,13 @@ impl Controller for PodGarbage {
     type Object = Pod;
     type Observed = Observed;
 
+    /// A Pod that only waits for a node is none of the garbage.
     fn concerns(change: &Change<Pod>) -> bool {
-        let decisive = |pod: &Option<Arc<Pod>>| {
+        fn decisive(pod: &Option<Arc<Pod>>) -> Option<(bool, bool, &str)> {
             let pod = pod.as_ref()?;
-            Some((pod::is_terminal(pod), pod.metadata.deletion_timestamp.is_some(), node_of(pod).to_owned()))
-        };
+            let decisive = (pod::is_terminal(pod), pod.metadata.deletion_timestamp.is_some(), node_of(pod));
+            (decisive != (false, false, "")).then_some(decisive)
+        }
         change.new.is_some() && decisive(&change.old) != decisive(&change.new)
     }
 
@@ -219,6 +221,32 @@ mod tests {
         check("bound node deleting", "", "");
         check("ended surplus", "deleteods", TERMINATED);
         check("ended surplus bound lately", "deleteods", TERMINATED);
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_a_node_is_not_looked_at() {
+        let pod = |text: &str| {
+            let has = |word: &str| text.split(' ').any(|w| w == word);
+            let pod = json!({
+                "metadata": {"name": "p", "deletionTimestamp": has("deleting").then_some("2026-01-01T00:00:00Z")},
+                "spec": {"containers": [], "nodeName": has("bound").then_some("n")},
+                "status": {"phase": if has("ended") { "Failed" } else { "Pending" }},
+            });
+            has("pod").then(|| Arc::new(json::from_value::<Pod>(pod).unwrap()))
+        };
+        let check = |old: &str, new: &str, expected: bool| {
+            let change = Change { key: Key::new("", "p"), old: pod(old), new: pod(new) };
+            assert_eq!(PodGarbage::concerns(&change), expected, "{old} to {new}");
+        };
+        check("none", "pod", false);
+        check("pod", "pod", false);
+        check("pod bound", "none", false);
+        for other in ["pod bound", "pod deleting", "pod ended"] {
+            check("none", other, true);
+            check("pod", other, true);
+            check(other, "pod", true);
+            check(other, other, false);
+        }
     }
 
     #[test]
