@@ -23,7 +23,11 @@ use crate::{
     counted::Figures,
     csi::Csi,
     devices::allocate::Devices,
-    engine::{log_folders::LogFolders, measured::Measured},
+    engine::{
+        log_folders::LogFolders,
+        measured::Measured,
+        parallel_starts::{self, ParallelStarts},
+    },
     error::Error,
     events::Events,
     eviction::pressure::Pressures,
@@ -133,6 +137,8 @@ pub struct Kubelet {
     pub followed: Watches,
     pub images: Images,
     pub pods: PodWorkers,
+    /// The sandboxes and containers that the engine is starting.
+    pub starts: ParallelStarts,
     /// Where the logs of its Pods are.
     pub logs: LogFolders,
     /// The devices of plugins, and which Pods have them.
@@ -214,6 +220,7 @@ impl Kubelet {
         let affinity = Affinity::new(&config, &host.machine, &host.sys).map_err(Error::Machine)?;
         let host = Host { cgroups: host.cgroups.clone().with_cfs(config.settings.cfs), ..host };
         let sources = Arc::new(ApiSources::new(config.client.clone().patient(PATIENCE), certificates, config.features));
+        let starts = ParallelStarts::new(parallel_starts::most(host.machine.cpus));
         Ok(Arc::new(Kubelet {
             host,
             events,
@@ -223,6 +230,7 @@ impl Kubelet {
             sources,
             followed: Watches::default(),
             pods: PodWorkers::default(),
+            starts,
             logs,
             devices: Devices::new(&config.root_dir),
             affinity,

@@ -16,7 +16,9 @@ use tonic_prost::ProstCodec;
 use crate::{
     container::{ContainerConfig, ContainerStatus, ContainerStatusResponse, CreateContainerRequest},
     engine::{CgroupDriver, Credentials, Error, Result, Runtime},
-    events, grpc, stats,
+    events, grpc,
+    services::tasks,
+    stats,
     traces::{self, Carry},
 };
 
@@ -89,6 +91,17 @@ impl Cri {
         client.unary(tonic::Request::new(request), PathAndQuery::from_static(path), codec).await
     }
 
+    /// Ends what the engine refused to remove because it runs, so that it can be asked once more. Each container is ended once: one
+    /// that is refused all the same stays, and the caller is told.
+    async fn end_refused(&self, refusal: Error, ended: &mut Vec<String>) -> Result<()> {
+        let running = tasks::still_running(&refusal).map(str::to_owned).filter(|id| !ended.contains(id));
+        let Some(running) = running else { return Err(refusal) };
+        tracing::info!(id = running, "a container that counts as ended runs, and is ended");
+        tasks::end(&self.channel, &running).await.map_err(|status| self.error(status))?;
+        ended.push(running);
+        Ok(())
+    }
+
     fn error(&self, status: tonic::Status) -> Error {
         let transport = std::error::Error::source(&status).is_some();
         if status.code() == tonic::Code::Unavailable || (status.code() == tonic::Code::Unknown && transport) {
@@ -144,10 +157,21 @@ impl Runtime for Cri {
     }
 
     async fn remove_sandbox(&self, id: &str) -> Result<()> {
-        let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.call("runtime.v1.RuntimeService/RemovePodSandbox", LONG_CALL, self.runtime().remove_pod_sandbox(request))
-            .await
-            .map(drop)
+        let mut ended = Vec::new();
+        loop {
+            let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+            match self
+                .call(
+                    "runtime.v1.RuntimeService/RemovePodSandbox",
+                    LONG_CALL,
+                    self.runtime().remove_pod_sandbox(request),
+                )
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(error) => self.end_refused(error, &mut ended).await?,
+            }
+        }
     }
 
     async fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatus> {
@@ -199,10 +223,26 @@ impl Runtime for Cri {
     }
 
     async fn remove_container(&self, id: &str) -> Result<()> {
-        let request = RemoveContainerRequest { container_id: id.to_owned() };
-        self.call("runtime.v1.RuntimeService/RemoveContainer", LONG_CALL, self.runtime().remove_container(request))
-            .await
-            .map(drop)
+        let mut ended = Vec::new();
+        loop {
+            let request = RemoveContainerRequest { container_id: id.to_owned() };
+            match self
+                .call("runtime.v1.RuntimeService/RemoveContainer", LONG_CALL, self.runtime().remove_container(request))
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(error) => self.end_refused(error, &mut ended).await?,
+            }
+        }
+    }
+
+    async fn end_given_up(&self, id: &str) -> Result<()> {
+        match tasks::end(&self.channel, id).await {
+            Ok(()) => Ok(()),
+            // Another engine than containerd, which is not known to go on running what it has given up.
+            Err(status) if status.code() == tonic::Code::Unimplemented => Ok(()),
+            Err(status) => Err(self.error(status)),
+        }
     }
 
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {

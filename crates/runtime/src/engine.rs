@@ -106,6 +106,9 @@ pub trait Runtime: Send + Sync + 'static {
     /// Sends the stop signal and, after `grace`, kills. Returns when the container has ended.
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<()>;
     async fn remove_container(&self, id: &str) -> Result<()>;
+    /// Sees to it that nothing of a container runs whose start the engine says to have given up. It says so also where the caller
+    /// of the start was gone before the container's process began.
+    async fn end_given_up(&self, id: &str) -> Result<()>;
     async fn container_status(&self, id: &str) -> Result<ContainerStatus>;
     async fn containers(&self, filter: Option<ContainerFilter>) -> Result<Vec<Container>>;
     async fn update_resources(&self, id: &str, resources: LinuxContainerResources) -> Result<()>;

@@ -208,6 +208,15 @@ impl Fake {
         self.speak_of(name);
     }
 
+    /// The running container of that name ends as one whose start the engine gave up.
+    pub fn give_up(&self, name: &str) {
+        self.exit_quietly(name, 128);
+        for (_, container) in self.state.lock().containers.values_mut().filter(|(_, c)| name_of(c) == name) {
+            container.reason = "StartError".to_owned();
+        }
+        self.speak_of(name);
+    }
+
     /// The container of that name ends, and no event says so.
     pub fn exit_quietly(&self, name: &str, code: i32) {
         let mut state = self.state.lock();
@@ -530,6 +539,10 @@ impl Runtime for Fake {
             Ok(())
         })
         .await
+    }
+
+    async fn end_given_up(&self, id: &str) -> Result<()> {
+        self.change(format!("end {}", self.named(id)), |_| Ok(())).await
     }
 
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {

@@ -7,7 +7,6 @@
 pub mod archives;
 pub mod container;
 pub mod containerd;
-pub mod content;
 pub mod cri;
 pub mod engine;
 mod events;
@@ -18,6 +17,7 @@ pub mod image_file;
 pub mod images;
 mod pause;
 pub mod reference;
+pub mod services;
 pub mod stats;
 pub mod traces;
 

@@ -19,8 +19,8 @@ use crate::{load::drive, report::Report};
 
 /// How many are started one after another.
 const SINGLE: usize = 5;
-/// Calls beyond this only wait for each other in the engine: on a busy machine those of hundreds of Pods reach the limit of a call.
-const MOST: usize = 50;
+/// Calls beyond this only wait for each other in the engine: it is as many as a kubelet asks for at a time on two processors.
+const MOST: usize = 8;
 const IMAGE: &str = "skiff.local/busybox:1";
 
 fn sandbox(i: usize, logs: &Path) -> PodSandboxConfig {

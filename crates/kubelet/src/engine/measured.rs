@@ -81,6 +81,10 @@ impl Runtime for Measured {
         self.figures.call("remove_container", self.engine.remove_container(id)).await
     }
 
+    async fn end_given_up(&self, id: &str) -> Result<()> {
+        self.engine.end_given_up(id).await
+    }
+
     async fn container_status(&self, id: &str) -> Result<ContainerStatus> {
         self.figures.call("container_status", self.engine.container_status(id)).await
     }

@@ -10,5 +10,6 @@ pub mod log_links;
 pub mod logs;
 pub mod measured;
 pub mod orphans;
+pub mod parallel_starts;
 pub mod pleg;
 pub mod rotation;

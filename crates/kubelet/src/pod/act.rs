@@ -10,7 +10,7 @@ use k8s_cri::v1::PodSandboxConfig;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::{
-    engine::{handler, linked, log_folders, logs},
+    engine::{handler, linked, log_folders, logs, parallel_starts::Turn},
     kubelet::Kubelet,
     pod::{
         admit::Refusal,
@@ -269,7 +269,8 @@ impl Round<'_> {
         }
         let logs = self.kubelet.logs.make(&log_folders::of(self.desired));
         logs.map_err(|error| format!("cannot make the folder of its logs: {error}"))?;
-        let made = self.kubelet.config.runtime.run_sandbox(self.sandbox_config(attempt), &handler).await;
+        let call = async { self.kubelet.config.runtime.run_sandbox(self.sandbox_config(attempt), &handler).await };
+        let made = self.kubelet.starts.run(Turn::of_sandbox(self.desired), call).await;
         made.map(drop).map_err(|error| error.to_string())
     }
 }

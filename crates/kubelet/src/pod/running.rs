@@ -51,6 +51,13 @@ pub struct ContainerRun {
     pub read_only_below: BTreeSet<String>,
 }
 
+impl ContainerRun {
+    /// Whether the engine says that it never began.
+    pub fn is_given_up(&self) -> bool {
+        self.state == State::Exited && self.reason == "StartError"
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     pub id: String,

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{Container, FileKeySelector};
 use runtime::container::ContainerConfig;
 
 use crate::{
-    engine::{handler, image, linked, log_folders},
+    engine::{handler, image, linked, log_folders, parallel_starts::Turn},
     pod::{
         act::{Round, later},
         backoff::Backoff,
@@ -118,15 +118,25 @@ impl Round<'_> {
             self.kubelet.events.container(self.desired, &start.container.name, EventKind::Normal, reason, text);
         };
         let engine = &self.kubelet.config.runtime;
+        // Two of one container would want the same ports and files.
+        if let Some(before) = self.running.latest(&start.container.name).filter(|run| run.is_given_up()) {
+            engine.end_given_up(&before.id).await.map_err(refused("CreateContainerError"))?;
+        }
         let of_linux = rendered.linux.as_ref().and_then(|linux| linux.resources.as_ref());
         let cpus = of_linux.map(|resources| resources.cpuset_cpus.clone()).unwrap_or_default();
         let log = Path::new(&start.config.log_directory).join(&rendered.log_path);
-        let made = engine.create_container(&start.sandbox.id, rendered, start.config).await;
-        let id = made.map_err(refused("CreateContainerError"))?;
-        self.kubelet.affinity.made(&id, self.desired.uid(), &start.container.name, &cpus);
-        tell("Created", "Container created");
-        engine.start_container(&id).await.map_err(refused("RunContainerError"))?;
-        tell("Started", "Container started");
+        let is_first = self.running.current(&start.container.name).is_none();
+        let turn = Turn::of_container(self.desired, is_first);
+        let calls = async {
+            let made = engine.create_container(&start.sandbox.id, rendered, start.config).await;
+            let id = made.map_err(refused("CreateContainerError"))?;
+            self.kubelet.affinity.made(&id, self.desired.uid(), &start.container.name, &cpus);
+            tell("Created", "Container created");
+            engine.start_container(&id).await.map_err(refused("RunContainerError"))?;
+            tell("Started", "Container started");
+            Ok(id)
+        };
+        let id = self.kubelet.starts.run(turn, calls).await?;
         if let Err(error) = linked::make(self.kubelet, self.desired, &start.container.name, &id, &log) {
             tracing::warn!(pod = self.desired.full_name(), %error, "there is no link to a container's log");
         }

@@ -29,7 +29,7 @@ use clock::Duration;
 use http::{Method, StatusCode, request::Parts};
 use k8s_openapi::api::core::v1::Node;
 use listener::Places;
-use runtime::content::Content;
+use runtime::services::content::Content;
 
 use self::{peers::Peers, wanted::Wanted};
 use crate::server::answer::{Answer, reply, text};

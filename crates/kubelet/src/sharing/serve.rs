@@ -5,7 +5,7 @@ use futures::{StreamExt, future::ready};
 use http::{HeaderValue, header};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use runtime::content::Content;
+use runtime::services::content::Content;
 
 use super::{MANIFEST_BYTES, wanted::Wanted};
 use crate::server::answer::{Answer, reply};

@@ -11,8 +11,8 @@ use hyper::body::Incoming;
 use json::json;
 use listener::{Bounds, Listener, Peer};
 use runtime::{
-    content::{INFO, Info, InfoRequest, InfoResponse, READ, ReadContentRequest, ReadContentResponse},
     grpc,
+    services::content::{INFO, Info, InfoRequest, InfoResponse, READ, ReadContentRequest, ReadContentResponse},
 };
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;

@@ -92,3 +92,18 @@ fn a_pod_comes_to_its_end_although_its_kubelet_is_killed_again_and_again() {
     assert!(lives > 5, "only {lives} lives");
     check(&world, lives);
 }
+
+#[test]
+fn what_a_start_that_was_given_up_left_running_ends_before_the_next_one_begins() {
+    let world = World::new();
+    world.make_pod("p", json!({"restartPolicy": "Always", "containers": [{"name": "m", "image": "y:1"}]}));
+    world.life(None, async || {
+        until("it runs", || world.engine.running() == ["m"]).await;
+        world.engine.give_up("m");
+        until("it runs again", || world.asked("start m") == 2).await;
+    });
+    let calls = world.engine.calls();
+    let at = |call: &str| calls.iter().rposition(|made| made == call);
+    assert_eq!(world.asked("end m"), 1, "{calls:?}");
+    assert!(at("end m") < at("create m"), "{calls:?}");
+}

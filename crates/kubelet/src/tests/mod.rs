@@ -3,6 +3,7 @@
 mod affinity;
 pub mod api;
 mod away;
+mod bursts;
 mod certificates;
 mod churn;
 mod claims;

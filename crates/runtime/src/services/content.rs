@@ -4,15 +4,13 @@ use std::{collections::HashMap, path::Path, time::Duration};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use tonic::{Request, Status, codegen::http::uri::PathAndQuery, metadata::MetadataValue, transport::Channel};
+use tonic::{Status, codegen::http::uri::PathAndQuery, transport::Channel};
 use tonic_prost::ProstCodec;
 
-use crate::grpc;
+use crate::{grpc, services};
 
 pub const INFO: &str = "/containerd.services.content.v1.Content/Info";
 pub const READ: &str = "/containerd.services.content.v1.Content/Read";
-/// Where CRI keeps what it pulls.
-const NAMESPACE: &str = "k8s.io";
 /// The label of a blob begins so that names the repositories of a registry which it was pulled from. The registry's port is no part of it.
 const SOURCE: &str = "containerd.io/distribution.source.";
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -76,14 +74,8 @@ impl Content {
         Content(grpc::channel(socket))
     }
 
-    fn request<Q>(question: Q) -> Request<Q> {
-        let mut request = Request::new(question);
-        request.metadata_mut().insert("containerd-namespace", MetadataValue::from_static(NAMESPACE));
-        request
-    }
-
     pub async fn find(&self, digest: &str) -> Result<Option<Blob>, Status> {
-        let question = Self::request(InfoRequest { digest: digest.to_owned() });
+        let question = services::request(InfoRequest { digest: digest.to_owned() });
         let call = async {
             let codec = ProstCodec::<InfoRequest, InfoResponse>::default();
             grpc::ready(&self.0).await?.unary(question, PathAndQuery::from_static(INFO), codec).await
@@ -101,7 +93,7 @@ impl Content {
     /// The bytes of a blob, from its beginning to its end.
     pub async fn read(&self, digest: &str) -> Result<impl Stream<Item = Result<Bytes, Status>> + use<>, Status> {
         let mut client = grpc::within(PATIENCE, grpc::ready(&self.0)).await?;
-        let question = Self::request(ReadContentRequest { digest: digest.to_owned() });
+        let question = services::request(ReadContentRequest { digest: digest.to_owned() });
         let codec = ProstCodec::<ReadContentRequest, ReadContentResponse>::default();
         let call = client.server_streaming(question, PathAndQuery::from_static(READ), codec);
         let answer = grpc::within(PATIENCE, call).await?;
