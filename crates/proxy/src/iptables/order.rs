@@ -44,7 +44,7 @@ fn divided<'a>(lines: &[String], chains: &BTreeMap<&'a str, &'a str>, enough: us
     portions
 }
 
-/// What a line jumps to, or a target of the kernel's with its options.
+/// The chain that a line jumps to, or a target of the kernel's with its options.
 fn target(line: &str) -> Option<&str> {
     line.rsplit_once("-j ").map(|(_, target)| target)
 }

@@ -128,7 +128,7 @@ impl Parts {
         self.last.entry(table).or_default()
     }
 
-    /// What comes is of another transaction than what this table has until now.
+    /// The next lines are of another transaction than those that this table has until now.
     fn divide(&mut self, table: &'static str) {
         if let Some(part) = self.last.remove(table) {
             self.earlier += &part.text(table);

@@ -193,7 +193,7 @@ fn dotted(path: &mut String, name: &str) {
     path.push_str(name);
 }
 
-/// What is text as a whole is not looked at again string by string. Other bytes may stand in what nobody reads.
+/// Text is not looked at again string by string where the whole is text. Other bytes may stand in what nobody reads.
 pub fn from_json(ty: &Type, bytes: &[u8], context: &mut Context) -> Result<Value, Problem> {
     match std::str::from_utf8(bytes) {
         Ok(text) => read_json(ty, serde_json::Deserializer::from_str(text), context),
