@@ -156,8 +156,10 @@ async fn remove(kubelet: &Kubelet, uid: &str, left: &mut Left) -> bool {
     } else if removed.is_ok() {
         kubelet.users.release(uid);
     }
-    for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {
-        kubelet.host.cgroups.remove(&kubelet.host.cgroups.path(qos, uid));
+    if removed.is_ok() {
+        for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {
+            kubelet.host.cgroups.remove_pod(qos, uid);
+        }
     }
     if let Err(error) = kubelet.logs.remove(uid) {
         tracing::warn!(uid, %error, "orphaned logs stay");

@@ -649,7 +649,7 @@ impl Worker {
             return false;
         }
         let begun = clock::Instant::now();
-        host.cgroups.remove(&host.cgroups.path(api::rules::pod::qos(&desired.pod), desired.uid()));
+        host.cgroups.remove_pod(api::rules::pod::qos(&desired.pod), desired.uid());
         figures.cgroup("destroy", begun.elapsed());
         self.kubelet.sources.forget(desired.uid());
         self.kubelet.probe_counts.forget(desired);

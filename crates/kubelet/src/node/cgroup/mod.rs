@@ -3,6 +3,7 @@
 //! ([`slices`]), and it is told of their limits besides.
 
 pub mod driver;
+mod leftover;
 mod slices;
 mod systemd;
 
@@ -257,6 +258,15 @@ impl Cgroups {
         for hierarchy in self.hierarchies() {
             remove_tree(&hierarchy.join(path.trim_start_matches('/')));
         }
+    }
+
+    /// Removes the cgroup of a Pod that has ended, with what the engine may have left in it.
+    pub fn remove_pod(&self, qos: &str, uid: &str) {
+        let path = self.path(qos, uid);
+        for hierarchy in self.hierarchies() {
+            leftover::end(&hierarchy.join(path.trim_start_matches('/')));
+        }
+        self.remove(&path);
     }
 
     /// Where trees of cgroups begin: one in version 2, one for each mounted set of controllers in version 1.
