@@ -101,7 +101,7 @@ run "another network" ./other-network.sh
 run "the proxy alone" ./kube-proxy.sh
 run "engines of today" ./engines.sh
 run "restarts" ./restarts.sh
-run "kills of a kubelet" env KILLS=60 ./kills.sh
+run "kills of a kubelet" env KILLS=25 ./kills.sh
 wait "$machines"
 machines=
 # In this one Pods have to end in seconds that do not wait for a busy machine.
