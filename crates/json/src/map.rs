@@ -28,6 +28,13 @@ enum Fields<V> {
     Many(Box<BTreeMap<Key, V>>),
 }
 
+impl<V> Fields<V> {
+    /// Fields that have become too many to be searched one by one.
+    fn many(few: &mut Vec<(Key, V)>) -> Self {
+        Fields::Many(Box::new(std::mem::take(few).into_iter().collect()))
+    }
+}
+
 fn place<V>(fields: &[(Key, V)], key: &str) -> Result<usize, usize> {
     match fields.last() {
         None => Err(0),
@@ -115,7 +122,7 @@ impl<V> Map<V> {
                     fields.insert(at, (key, value));
                     return None;
                 }
-                Err(_) => self.0 = Fields::Many(Box::new(std::mem::take(fields).into_iter().collect())),
+                Err(_) => self.0 = Fields::many(fields),
             }
         }
         match &mut self.0 {
@@ -169,7 +176,7 @@ impl<V> Map<V> {
         if let (Err(_), Fields::Few(fields)) = (found, &mut self.0)
             && fields.len() >= FEW
         {
-            self.0 = Fields::Many(Box::new(std::mem::take(fields).into_iter().collect()));
+            self.0 = Fields::many(fields);
         }
         match &mut self.0 {
             Fields::Few(fields) => {

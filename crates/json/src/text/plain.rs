@@ -82,6 +82,8 @@ fn string(bytes: &[u8], at: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::BROKEN;
+
     #[test]
     fn values_as_programs_write_them_are_passed_over_at_once() {
         let end = |text: &str, depth| super::end(text.as_bytes(), 0, depth);
@@ -94,40 +96,9 @@ mod tests {
         let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert_eq!((end(&deep(64), 127), end(&deep(65), 127)), (Some(128), None));
         assert_eq!(end(&"[".repeat(127), 127), None);
-        let others = [
-            "",
-            "{",
-            "[",
-            "[1",
-            "[1,",
-            "[1,]",
-            "{,}",
-            r#"{"a"}"#,
-            r#"{"a":}"#,
-            r#"{"a":1,}"#,
-            r#"{"a":1,2}"#,
-            "{1:2}",
-            "[1:2]",
-            "[}",
-            "{]",
-            "[1}",
-            r#"{"a":1]"#,
-            "[01]",
-            "[1.5]",
-            "[1e3]",
-            "[-1]",
-            "01",
-            "1.5",
-            "[ 1]",
-            "[1 ]",
-            "\"\n\"",
-            "\"",
-            "\"\\",
-            "\"\\\"",
-            "tru",
-            "[nul]",
-        ];
-        for text in others {
+        // Left to those who look closer.
+        let others = ["[1.5]", "[1e3]", "[-1]", "01", "1.5", "[ 1]", "[1 ]", "\"\\\""];
+        for text in others.iter().chain(&BROKEN) {
             assert_eq!(end(text, 9), None, "{text}");
         }
     }
