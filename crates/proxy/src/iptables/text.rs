@@ -135,6 +135,12 @@ impl Parts {
         }
     }
 
+    /// Puts a jump at the front of its chain (`I`), or takes it away (`D`).
+    fn jump(&mut self, how: char, (table, parent, chain, condition): &Jump) {
+        let space = if condition.is_empty() { "" } else { " " };
+        let _ = writeln!(self.of(table).lines, "-{how} {parent} {condition}{space}-j {chain}");
+    }
+
     fn text(self) -> String {
         let last = self.last.iter().map(|(table, part)| part.text(table));
         std::iter::once(self.earlier).chain(last).collect()
@@ -215,9 +221,8 @@ pub fn everything(saved: &str, all: &[Change], table: &Table, node: &Node, setti
     for shared in ALL_SHARED {
         parts.shared(shared, table, node, settings);
     }
-    for (table, parent, chain, condition) in JUMPS.into_iter().filter(|jump| !is_there(saved, jump)) {
-        let condition = if condition.is_empty() { String::new() } else { format!("{condition} ") };
-        let _ = writeln!(parts.of(table).lines, "-I {parent} {condition}-j {chain}");
+    for jump in JUMPS.iter().filter(|jump| !is_there(saved, jump)) {
+        parts.jump('I', jump);
     }
     for name in saved::chains(saved, NAT).filter(|name| is_own(name) && !own.contains_key(name)) {
         parts.of(NAT).remove(name);
@@ -262,9 +267,8 @@ fn fixed(parts: &mut Parts, node: &Node, settings: Settings) {
 /// The text that removes all of it; nothing where nothing of it is there.
 pub fn nothing(saved: &str) -> String {
     let mut parts = Parts::default();
-    for (table, parent, chain, condition) in JUMPS.into_iter().filter(|jump| is_there(saved, jump)) {
-        let condition = if condition.is_empty() { String::new() } else { format!("{condition} ") };
-        let _ = writeln!(parts.of(table).lines, "-D {parent} {condition}-j {chain}");
+    for jump in JUMPS.iter().filter(|jump| is_there(saved, jump)) {
+        parts.jump('D', jump);
     }
     let fixed: BTreeSet<&str> = ALL_SHARED.map(|shared| place(shared).1).into_iter().collect();
     for table in TABLES {
