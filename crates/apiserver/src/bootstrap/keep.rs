@@ -108,7 +108,7 @@ impl Keeper {
     /// Puts everything right, and again whenever something changes; returns when the changes end or the server leaves.
     async fn follow(&self, mut changes: Watch) {
         let (mut renewed, mut begun): (Option<Instant>, bool) = (None, false);
-        let mut dirty = true;
+        let (mut dirty, mut troubled) = (true, false);
         loop {
             let now = Instant::now();
             let due = self.objects.store.is_shared() && renewed.is_none_or(|at| now >= at + RENEWAL);
@@ -122,11 +122,17 @@ impl Keeper {
             let later = match looked.await {
                 Ok(later) => {
                     (dirty, begun) = (false, true);
+                    if std::mem::take(&mut troubled) {
+                        tracing::info!("the server's own objects are kept in order again");
+                    }
                     renewed = if due { Some(now) } else { renewed };
                     later
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the server's own objects could not be kept in order");
+                    // Once: while the store is away there is one for each attempt.
+                    if !std::mem::replace(&mut troubled, true) {
+                        tracing::warn!(%error, "the server's own objects could not be kept in order");
+                    }
                     dirty = true;
                     Some(PAUSE)
                 }

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 impl Fairness {
     /// Works for ever.
     pub async fn keep(self: Arc<Self>, objects: Arc<ObjectStore>) {
-        let mut looked: Option<Instant> = None;
+        let (mut looked, mut troubled): (Option<Instant>, bool) = (None, false);
         loop {
             let kept = async {
                 if looked.is_none_or(|at| at.elapsed() >= PERIOD) {
@@ -36,9 +36,18 @@ impl Fairness {
                 }
                 self.tell_all(&objects).await
             };
-            if let Err(error) = kept.await {
-                tracing::warn!(%error, "priority levels and flow schemas could not be kept in order");
-                clock::sleep(PAUSE).await;
+            match kept.await {
+                Ok(()) if std::mem::take(&mut troubled) => {
+                    tracing::info!("priority levels and flow schemas are kept in order again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    // Once: while the store is away there is one for each attempt.
+                    if !std::mem::replace(&mut troubled, true) {
+                        tracing::warn!(%error, "priority levels and flow schemas could not be kept in order");
+                    }
+                    clock::sleep(PAUSE).await;
+                }
             }
             let rest = looked.map_or(PAUSE, |at| PERIOD.saturating_sub(at.elapsed()));
             let _ = clock::timeout(rest, self.taken_in.notified()).await;
