@@ -249,7 +249,7 @@ fn new_workloads_are_warned_about() {
         change(&mut object["spec"]);
         let d = definition("apps", kind);
         let object = create(d, object);
-        assert_eq!(d.strategy.check(&object).unwrap(), expected, "{kind}");
+        assert_eq!(d.strategy.check(&object).unwrap().warnings, expected, "{kind}");
         // Only for the history an update is enough.
         let again: Vec<&str> = expected.iter().copied().filter(|text| text.contains("History")).collect();
         assert_eq!(d.strategy.check_update(&object, &object, Target::Object).unwrap(), again, "{kind}");
@@ -280,7 +280,7 @@ fn new_pods_are_warned_about() {
         d,
         json!({"metadata": {"name": "a.b"}, "spec": {"containers": [{"name": "c", "image": "i", "env": env}]}}),
     );
-    let warnings = d.strategy.check(&pod).unwrap();
+    let warnings = d.strategy.check(&pod).unwrap().warnings;
     assert!(warnings[0].ends_with("a DNS label is recommended: [must not contain dots]"), "{warnings:?}");
     assert_eq!(
         warnings[1],

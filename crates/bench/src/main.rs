@@ -43,7 +43,7 @@ struct Args {
     /// Leave out the rows of a whole node (they need root and a container engine)
     #[arg(long)]
     control_plane_only: bool,
-    /// Measure nothing but what requests cost an API server
+    /// Measure nothing but what requests cost an API server, beside the machine's raw limits
     #[arg(long)]
     requests_only: bool,
     /// Measure nothing but Pods that are bound to nodes nobody runs
@@ -78,6 +78,7 @@ async fn main() -> anyhow::Result<()> {
     let mut report = report::Report::default();
     match (&args.scheduler, &args.skiff) {
         (None, Some(skiff)) if args.requests_only => {
+            limits::measure(&mut report).await?;
             rows::control_plane(skiff, args.pods, args.nodes, &mut report).await?;
             subject::clean_up();
         }

@@ -17,7 +17,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::broadcast;
 
-use crate::reflector::{Listing, Sink, revision_of};
+use crate::{
+    handover,
+    reflector::{Listing, Sink, revision_of},
+};
 
 /// Names one object of a kind. Cluster-scoped objects have an empty namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -239,10 +242,11 @@ impl<K: Kind> Sink for Cache<K> {
     }
 
     fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
-        let revision = match read::<K>(object)? {
+        let handed = handover::take::<K>(object).map(|handed| Ok(Ok(handed)));
+        let revision = match handed.unwrap_or_else(|| read(object))? {
             Ok(object) => {
                 let revision = revision_of(object.metadata());
-                self.put(Key::of(&object), Some(Arc::new(object)));
+                self.put(Key::of(&*object), Some(object));
                 revision
             }
             Err(metadata) => revision_of(&metadata),
@@ -270,9 +274,9 @@ impl<K: Kind> Sink for Cache<K> {
 
 /// The object in a text. One that is not of its type is passed over, with its metadata: what is known of it stays, and the others
 /// of its kind are seen. Without metadata the text is no object at all.
-fn read<K: Kind>(text: &str) -> Result<Result<K, ObjectMeta>, serde_json::Error> {
+fn read<K: Kind>(text: &str) -> Result<Result<Arc<K>, ObjectMeta>, serde_json::Error> {
     let error = match K::from_json(text) {
-        Ok(object) => return Ok(Ok(object)),
+        Ok(object) => return Ok(Ok(Arc::new(object))),
         Err(error) => error,
     };
     let MetadataOnly { metadata } = MetadataOnly::from_json(text)?;
@@ -292,7 +296,7 @@ struct Fresh<'a, K> {
 impl<K: Kind> Listing for Fresh<'_, K> {
     fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
         match read::<K>(object)? {
-            Ok(object) => drop(self.objects.insert(Key::of(&object), Arc::new(object))),
+            Ok(object) => drop(self.objects.insert(Key::of(&*object), object)),
             Err(metadata) => {
                 let key = Key::named(&metadata);
                 self.objects.extend(self.cache.get(&key).map(|held| (key, held)));

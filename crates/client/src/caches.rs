@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use crate::{
     Client,
     cache::Cache,
+    handover,
     object::Kind,
     reflector::{Sink, reflect},
     rest::{Collection, Form, Resource},
@@ -89,6 +90,9 @@ impl Caches {
         let any = match of_kind.get(&*part) {
             Some(known) => known.clone(),
             None => {
+                if self.client.is_in_process() {
+                    handover::want::<K>();
+                }
                 let cache = Arc::new(Cache::<K>::default());
                 self.inner.reflectors.lock().push(keep(self.client.clone(), collection(), cache.clone()));
                 of_kind.insert(part.into_owned(), cache.clone());

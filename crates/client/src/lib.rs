@@ -11,6 +11,7 @@ pub mod connect;
 pub mod election;
 pub mod error;
 pub mod events;
+pub mod handover;
 pub mod kubeconfig;
 pub mod metrics;
 pub mod reflector;

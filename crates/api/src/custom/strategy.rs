@@ -18,7 +18,7 @@ use super::{
 };
 use crate::codec::go;
 use crate::kind::define::{keep_metadata, keep_server_metadata, only_status, put};
-use crate::kind::{Scale, Scope, StatusMetadata, Strategy, Target, cell};
+use crate::kind::{Checked, Scale, Scope, StatusMetadata, Strategy, Target, cell};
 use crate::meta;
 use crate::validation::field::{Cause, Errors, FieldError, Path};
 use crate::validation::names::{NameRule, qualified_name};
@@ -185,10 +185,13 @@ impl Strategy for Custom {
         drop_nulls(object, &self.version.compiled().schema);
     }
 
-    fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
+    fn check(&self, object: &Value) -> Result<Checked, Errors> {
         let errors = object_meta::validate(&metadata(object)?, self.scope, NameRule::Subdomain, Finalizers::Any);
         let errors = self.by_schema(errors, object, None, Target::Object);
-        if errors.is_empty() { Ok(about_finalizers(object, None)) } else { Err(errors) }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Checked { warnings: about_finalizers(object, None), typed: None })
     }
 
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {

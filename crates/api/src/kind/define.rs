@@ -14,7 +14,7 @@ use super::declaration::{Generation, Kind, Scope, StatusMetadata};
 use super::definition::Definition;
 use super::gated;
 use super::names::Names;
-use super::strategy::{Strategy, Target};
+use super::strategy::{Checked, Strategy, Target};
 
 use crate::features::Features;
 use crate::meta;
@@ -274,14 +274,15 @@ where
         }
     }
 
-    fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
+    fn check(&self, object: &Value) -> Result<Checked, Errors> {
         let typed: T = decode(object).map_err(|error| vec![error])?;
         let mut errors = object_meta::validate(typed.metadata(), T::Scope::SCOPE, self.kind.name, Self::finalizers());
         for check in [self.kind.validate, self.kind.validate_create].into_iter().flatten() {
             errors.extend(check(&typed));
         }
         errors.extend(gated::check_texts(self.kind.gated_texts, self.features, object, None));
-        self.checked(errors, &typed, None)
+        let warnings = self.checked(errors, &typed, None)?;
+        Ok(Checked { warnings, typed: Some(Arc::new(typed)) })
     }
 
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use json::Value;
 
-use super::{Definition, Strategy, Target};
+use super::{Checked, Definition, Strategy, Target};
 use crate::schema;
 use crate::validation::field::Errors;
 use crate::write::resets::Resets;
@@ -85,8 +85,9 @@ impl Strategy for Converted {
         self.through(object, |object| self.of.default(object));
     }
 
-    fn check(&self, object: &Value) -> Result<Vec<String>, Errors> {
-        self.of.check(&self.current(object))
+    fn check(&self, object: &Value) -> Result<Checked, Errors> {
+        // The type is that of the other version.
+        Ok(Checked { typed: None, ..self.of.check(&self.current(object))? })
     }
 
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors> {

@@ -2,6 +2,8 @@
 //!
 //! Upstream counterpart: pkg/registry, the `strategy.go` of each kind.
 
+use std::{any::Any, sync::Arc};
+
 use json::Value;
 
 use crate::validation::field::Errors;
@@ -18,6 +20,15 @@ pub enum Target {
     Other(&'static str),
 }
 
+/// A new object that was found right.
+#[derive(Default)]
+pub struct Checked {
+    /// For the client (`Warning:` headers).
+    pub warnings: Vec<String>,
+    /// The object in its type, without `metadata.managedFields`, of kinds that have one.
+    pub typed: Option<Arc<dyn Any + Send + Sync>>,
+}
+
 /// The rules of one kind, over objects as JSON. All functions are pure.
 pub trait Strategy: Send + Sync {
     /// Fills in defaults. An object that does not decode stays as it is: `validate` says why.
@@ -28,9 +39,9 @@ pub trait Strategy: Send + Sync {
     }
     /// Takes nulls that stand for nothing from what a client wrote. An applied configuration keeps them, to be refused.
     fn drop_nulls(&self, _object: &mut Value) {}
-    /// Checks a new object: what is wrong with it, or else the warnings for the client (`Warning:` headers). One call,
-    /// because both need the object in its type, and decoding is what costs.
-    fn check(&self, object: &Value) -> Result<Vec<String>, Errors>;
+    /// Checks a new object: what is wrong with it, or else the warnings, and the object in its type. One call, because all of it
+    /// needs that, and decoding is what costs.
+    fn check(&self, object: &Value) -> Result<Checked, Errors>;
     /// Checks a change, and the new object as `check` does.
     fn check_update(&self, new: &Value, old: &Value, target: Target) -> Result<Vec<String>, Errors>;
     /// Returns what is wrong with a new object.

@@ -145,8 +145,8 @@ mod tests {
     fn a_readable_form_of_a_good_address_is_only_warned_of() {
         let endpoints =
             json!({"metadata": {"name": "a", "namespace": "b"}, "subsets": [{"addresses": [{"ip": "010.1.2.3"}]}]});
-        let warnings =
-            built_in().find("", "v1", "endpoints").expect("served").strategy.check(&endpoints).expect("valid");
+        let strategy = &built_in().find("", "v1", "endpoints").expect("served").strategy;
+        let warnings = strategy.check(&endpoints).expect("valid").warnings;
         let expected = "subsets[0].addresses[0].ip: non-standard IP address \"010.1.2.3\" will be considered invalid in a \
                         future Kubernetes release: use \"10.1.2.3\"";
         assert_eq!(warnings, [expected]);

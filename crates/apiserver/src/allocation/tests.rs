@@ -53,7 +53,7 @@ impl Server {
             let with = self.allocation.allocate(None, &mut new, false).await.map_err(|e| e.message)?;
             let inserted = self
                 .objects
-                .insert_with(&self.services, &Arc::new(new.clone()), Some(with))
+                .insert_with(&self.services, &Arc::new(new.clone()), Some(with), None)
                 .await
                 .map_err(|e| e.message)?;
             if inserted.is_some() {
@@ -413,7 +413,7 @@ async fn a_start_mends_what_others_did() {
     // A Service of a version that kept its books in memory.
     let old = json!({"type": "ClusterIP", "clusterIP": "10.0.0.6", "clusterIPs": ["10.0.0.6"], "ipFamilies": ["IPv4"]});
     if !server.addresses().await.iter().any(|address| address == "10.0.0.6") {
-        server.objects.insert(&server.services, &Arc::new(service("old", old))).await.unwrap();
+        server.objects.insert_with(&server.services, &Arc::new(service("old", old)), None, None).await.unwrap();
     }
     let orphan = json!({"metadata": {"name": "10.0.0.9", "labels": {service_range::MANAGED_BY: "ipallocator.k8s.io"}},
         "spec": {"parentRef": {"resource": "gateways", "name": "g"}}});
@@ -474,7 +474,7 @@ async fn nobody_frees_the_address_of_another() {
     server.create("a", json!({"type": "ClusterIP", "clusterIP": "10.0.0.1"})).await.unwrap();
     let twin =
         json!({"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"]});
-    server.objects.insert(&server.services, &Arc::new(service("twin", twin))).await.unwrap();
+    server.objects.insert_with(&server.services, &Arc::new(service("twin", twin)), None, None).await.unwrap();
     server.delete("twin").await.unwrap();
     check(server.store()).await;
     assert_eq!(server.addresses().await, ["10.0.0.1"]);

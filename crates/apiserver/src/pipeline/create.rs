@@ -236,12 +236,12 @@ impl Request {
         waypoint::apiserver::validate(self.waypoint_name());
         // Plugins that mutate the object may have set one. The store is the one that refuses this, when all others have had their say.
         let versioned = refuse_versioned(&object);
-        let about = strategy::before_create(definition, &mut object)?;
+        let checked = strategy::before_create(definition, &mut object)?;
         attributes.object = Some(object);
         self.call.state.admission.validate(attributes).await?;
         let object = attributes.object.take().unwrap_or_default();
         let mut told = std::mem::take(&mut attributes.warnings);
-        told.extend(about);
+        told.extend(checked.warnings);
         let mut written = |outcome| {
             let mut warnings = std::mem::take(warnings);
             warnings.append(&mut told);
@@ -257,7 +257,7 @@ impl Request {
         }
         versioned?;
         let object = Arc::new(object);
-        let inserted = objects.insert_with(definition, &object, companions).await?;
+        let inserted = objects.insert_with(definition, &object, companions, checked.typed).await?;
         Ok(inserted.map(|entry| written(Outcome::Stored(entry))).ok_or_else(|| Arc::unwrap_or_clone(object)))
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use api::{Value, codec::bounds::OBJECT_BYTES_MAX, kind::Definition, meta, status::StatusError};
+use client::handover::{self, Typed};
 use futures::future::OptionFuture;
 use spans::Span;
 use store::{Change, Commit, Entry, Expect, Refused, Store, StoreError};
@@ -80,25 +81,29 @@ fn failed(error: &StoreError) {
     spans::event_with("Txn call failed", || [("err", (&*error.to_string()).into())]);
 }
 
-/// Commits a new object, and with it what it takes. `None` when that cannot be had.
+/// Commits a new object, and with it what it takes. `None` when that cannot be had. In its type it goes to the caches.
 pub async fn insert_with(
     backing: Backing<'_>,
     definition: &Definition,
-    object: &Arc<Value>,
+    (object, typed): (&Arc<Value>, Option<Typed>),
     with: Option<Box<dyn Companions>>,
 ) -> Result<Option<Entry>, StatusError> {
     let key: Arc<str> = object::key(definition, meta::namespace(object), meta::name(object)).into();
     let span = span("Create etcd3", definition, &key);
-    spans::within(span, || insert(backing, definition, (key, object), with)).await
+    spans::within(span, || insert(backing, definition, (key, object, typed), with)).await
 }
 
 async fn insert(
     backing: Backing<'_>,
     definition: &Definition,
-    (key, object): (Arc<str>, &Arc<Value>),
+    (key, object, typed): (Arc<str>, &Arc<Value>, Option<Typed>),
     with: Option<Box<dyn Companions>>,
 ) -> Result<Option<Entry>, StatusError> {
     let change = backing.put(definition, &key, object, 0).await?;
+    // Stored in another version it is another object to whoever reads it.
+    if let (Change::Put { value, .. }, Some(typed), false) = (&change, typed, definition.is_converted()) {
+        handover::give(value, typed);
+    }
     let commit = Commit { key, expect: Expect::Absent, change };
     let inserted = commit_with(backing.store, commit, with).await.map_err(|error| match error {
         StoreError::Conflict { .. } => {

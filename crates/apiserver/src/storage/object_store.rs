@@ -9,6 +9,7 @@ use api::{
     kind::{Definition, Target},
     status::StatusError,
 };
+use client::handover::Typed;
 use store::{Entry, Range, Revision, Store};
 
 use crate::{
@@ -122,8 +123,8 @@ impl ObjectStore {
             map.insert("kind", Value::from(definition.kind.clone()));
         }
         definition.default(&mut object, || clock::now_seconds().to_string());
-        strategy::before_create(definition, &mut object)?;
-        self.insert(definition, &Arc::new(object)).await.map(|_| ())
+        let checked = strategy::before_create(definition, &mut object)?;
+        self.insert_with(definition, &Arc::new(object), None, checked.typed).await.map(|_| ())
     }
 
     /// Reads, changes and writes an object until no one else writes in between. `change` returns false to leave it.
@@ -149,20 +150,15 @@ impl ObjectStore {
         }
     }
 
-    /// Commits a new object.
-    pub(crate) async fn insert(&self, definition: &Definition, object: &Arc<Value>) -> Result<Entry, StatusError> {
-        let inserted = self.insert_with(definition, object, None).await?;
-        inserted.ok_or_else(|| StatusError::internal("a lone commit has nothing to lose"))
-    }
-
-    /// Commits a new object with what it takes; `None` when that cannot be had.
+    /// Commits a new object with what it takes, and hands it over in its type; `None` when the first cannot be had.
     pub(crate) async fn insert_with(
         &self,
         definition: &Definition,
         object: &Arc<Value>,
         with: Option<Box<dyn Companions>>,
+        typed: Option<Typed>,
     ) -> Result<Option<Entry>, StatusError> {
-        commit::insert_with(self.backing(), definition, object, with).await
+        commit::insert_with(self.backing(), definition, (object, typed), with).await
     }
 
     /// The compare-and-swap of an object that `entry` is the state of.

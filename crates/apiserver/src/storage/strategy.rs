@@ -4,7 +4,7 @@
 
 use api::{
     Value,
-    kind::{Definition, Target},
+    kind::{Checked, Definition, Target},
     meta,
     status::StatusError,
     validation::{field::FieldError, object_meta},
@@ -20,8 +20,8 @@ pub fn wipe(object: &mut Value) {
     }
 }
 
-/// Gives a new object what the server sets, and checks it; returns warnings for the client.
-pub fn before_create(definition: &Definition, object: &mut Value) -> Result<Vec<String>, StatusError> {
+/// Gives a new object what the server sets, and checks it; returns warnings for the client, and the object in its type.
+pub fn before_create(definition: &Definition, object: &mut Value) -> Result<Checked, StatusError> {
     wipe(object);
     if let Some(metadata) = meta::metadata_mut(object) {
         metadata.insert("uid", Value::from(clock::uuid()));
@@ -29,10 +29,12 @@ pub fn before_create(definition: &Definition, object: &mut Value) -> Result<Vec<
     }
     let mut warnings = definition.strategy.prepare_create(object);
     match definition.strategy.check(object) {
-        Ok(more) => warnings.extend(more),
-        Err(errors) => return Err(StatusError { warnings, ..invalid(definition, object, &errors) }),
+        Ok(checked) => {
+            warnings.extend(checked.warnings);
+            Ok(Checked { warnings, ..checked })
+        }
+        Err(errors) => Err(StatusError { warnings, ..invalid(definition, object, &errors) }),
     }
-    Ok(warnings)
 }
 
 /// Checks an object that the strategy has prepared for an update; returns warnings for the client.

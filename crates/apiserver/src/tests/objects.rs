@@ -17,7 +17,7 @@ pub fn kind(objects: &ObjectStore, plural: &str) -> Arc<Definition> {
 pub async fn store(objects: Vec<(&str, Value)>) -> Arc<ObjectStore> {
     let store = ObjectStore::new(Arc::new(Embedded::memory())).await.unwrap();
     for (plural, object) in objects {
-        store.insert(&kind(&store, plural), &Arc::new(object)).await.unwrap();
+        store.insert_with(&kind(&store, plural), &Arc::new(object), None, None).await.unwrap();
     }
     store
 }
@@ -37,7 +37,7 @@ pub async fn put(objects: &ObjectStore, plural: &str, (namespace, name): (&str, 
     match (objects.entry(&kind, namespace, name).await, object) {
         (Ok(entry), Some(object)) => drop(objects.swap(&kind, entry).replace(object).await.unwrap()),
         (Ok(entry), None) => drop(objects.swap(&kind, entry).remove().await.unwrap()),
-        (Err(_), Some(object)) => drop(objects.insert(&kind, &Arc::new(object)).await.unwrap()),
+        (Err(_), Some(object)) => drop(objects.insert_with(&kind, &Arc::new(object), None, None).await.unwrap()),
         (Err(_), None) => {}
     }
 }

@@ -144,7 +144,7 @@ mod tests {
             };
             let (new, old) = (whole(new), old.map(whole));
             let found = match &old {
-                None => definition.strategy.check(&new),
+                None => definition.strategy.check(&new).map(|checked| checked.warnings),
                 Some(old) => definition.strategy.check_update(&new, old, Target::Object),
             };
             let errors = found.err().unwrap_or_default();
