@@ -16,8 +16,9 @@ use store::Entry;
 
 use crate::storage::object;
 
-/// The most trees that are kept; a later one takes the place of another.
-const PLACES: usize = 512;
+/// The most trees that are kept; a later one takes the place of another. Not many: the parts of a tree that was put away long ago are
+/// no longer in the processor's cache, and giving each back is a tenth of a create.
+const PLACES: usize = 64;
 /// Larger objects are not kept.
 const BYTES_MAX: usize = 16 << 10;
 
