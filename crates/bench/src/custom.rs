@@ -76,7 +76,7 @@ pub async fn hundred_kinds(skiff: &Path, report: &mut Report) -> anyhow::Result<
     let (definitions, bytes) = (&definitions, definitions[0].to_string().len());
     let before = server.resident_mb();
     let begun = Instant::now();
-    // As many large requests as one user may have in flight, on the smallest machine.
+    // One user may have this many large requests waiting; more are refused.
     let run = server.drive(100, 8, async |i: usize| api.post(DEFINITIONS, &definitions[i]).await).await?;
     for definition in definitions {
         served(api, definition["metadata"]["name"].as_str().unwrap_or_default()).await?;

@@ -5,13 +5,9 @@
 //! watch that has these very bytes, with the resourceVersion at its place: what they say is what was handed over, whatever came of
 //! the write and whoever else writes. One that is not found is read from the text. It is taken once, so a quiet process keeps none.
 
-use std::{
-    any::{Any, TypeId},
-    collections::BTreeSet,
-    sync::Arc,
-};
+use std::{any::TypeId, collections::BTreeSet, sync::Arc};
 
-use api::object::Kind;
+use api::{kind::TypedObject, object::Kind};
 use bytes::Bytes;
 use memchr::memmem;
 use parking_lot::{Mutex, RwLock};
@@ -25,13 +21,10 @@ const HEAD: usize = 1 << 10;
 const VERSION: &[u8] = b",\"resourceVersion\":\"";
 const UID: &[u8] = b"\"uid\":\"";
 
-/// An object in its type, with one holder.
-pub type Typed = Arc<dyn Any + Send + Sync>;
-
 struct Handed {
     /// Without the resourceVersion.
     stored: Bytes,
-    object: Typed,
+    object: TypedObject,
 }
 
 /// The types of which caches in this process are fed by its own server.
@@ -43,8 +36,8 @@ pub(crate) fn want<K: Kind>() {
     WANTED.write().insert(TypeId::of::<K>());
 }
 
-/// Hands a new object over, if a cache waits for such.
-pub fn give(stored: &Bytes, object: Typed) {
+/// Hands a new object over that nobody else holds, if a cache waits for such.
+pub fn give(stored: &Bytes, object: TypedObject) {
     if stored.len() > BYTES_MAX || !WANTED.read().contains(&(*object).type_id()) {
         return;
     }

@@ -25,4 +25,4 @@ pub(crate) use define::{BuiltIn, Scoped};
 pub use definition::{CustomSchema, Definition, FieldValue, SelectableField};
 pub use kind_table::KindTable;
 pub use older::Older;
-pub use strategy::{Checked, Strategy, Target};
+pub use strategy::{Checked, Strategy, Target, TypedObject};

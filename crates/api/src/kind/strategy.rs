@@ -20,13 +20,15 @@ pub enum Target {
     Other(&'static str),
 }
 
+/// An object in its type, whichever that is.
+pub type TypedObject = Arc<dyn Any + Send + Sync>;
+
 /// A new object that was found right.
-#[derive(Default)]
 pub struct Checked {
     /// For the client (`Warning:` headers).
     pub warnings: Vec<String>,
     /// The object in its type, without `metadata.managedFields`, of kinds that have one.
-    pub typed: Option<Arc<dyn Any + Send + Sync>>,
+    pub typed: Option<TypedObject>,
 }
 
 /// The rules of one kind, over objects as JSON. All functions are pure.

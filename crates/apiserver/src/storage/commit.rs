@@ -3,8 +3,14 @@
 
 use std::sync::Arc;
 
-use api::{Value, codec::bounds::OBJECT_BYTES_MAX, kind::Definition, meta, status::StatusError};
-use client::handover::{self, Typed};
+use api::{
+    Value,
+    codec::bounds::OBJECT_BYTES_MAX,
+    kind::{Definition, TypedObject},
+    meta,
+    status::StatusError,
+};
+use client::handover;
 use futures::future::OptionFuture;
 use spans::Span;
 use store::{Change, Commit, Entry, Expect, Refused, Store, StoreError};
@@ -85,7 +91,7 @@ fn failed(error: &StoreError) {
 pub async fn insert_with(
     backing: Backing<'_>,
     definition: &Definition,
-    (object, typed): (&Arc<Value>, Option<Typed>),
+    (object, typed): (&Arc<Value>, Option<TypedObject>),
     with: Option<Box<dyn Companions>>,
 ) -> Result<Option<Entry>, StatusError> {
     let key: Arc<str> = object::key(definition, meta::namespace(object), meta::name(object)).into();
@@ -96,7 +102,7 @@ pub async fn insert_with(
 async fn insert(
     backing: Backing<'_>,
     definition: &Definition,
-    (key, object, typed): (Arc<str>, &Arc<Value>, Option<Typed>),
+    (key, object, typed): (Arc<str>, &Arc<Value>, Option<TypedObject>),
     with: Option<Box<dyn Companions>>,
 ) -> Result<Option<Entry>, StatusError> {
     let change = backing.put(definition, &key, object, 0).await?;

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use api::{
     Value,
-    kind::{Definition, Target},
+    kind::{Definition, Target, TypedObject},
     status::StatusError,
 };
-use client::handover::Typed;
 use store::{Entry, Range, Revision, Store};
 
 use crate::{
@@ -156,7 +155,7 @@ impl ObjectStore {
         definition: &Definition,
         object: &Arc<Value>,
         with: Option<Box<dyn Companions>>,
-        typed: Option<Typed>,
+        typed: Option<TypedObject>,
     ) -> Result<Option<Entry>, StatusError> {
         commit::insert_with(self.backing(), definition, (object, typed), with).await
     }
