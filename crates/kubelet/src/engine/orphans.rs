@@ -43,11 +43,16 @@ pub fn narrow(config: &crate::config::Config) {
     }
 }
 
-/// The Pods (by uid) that have something outside the engine.
-fn traces(kubelet: &Kubelet) -> impl Iterator<Item = String> + use<> {
+/// The Pods (by uid) of which this kubelet keeps something in a place of its own.
+fn own_traces(kubelet: &Kubelet) -> impl Iterator<Item = String> + use<> {
     let folders = names(&kubelet.config.root_dir.join("pods"));
     let logs: Vec<_> = kubelet.logs.pods().filter_map(|name| log_folders::uid_of(&name).map(str::to_owned)).collect();
-    folders.chain(logs).chain(kubelet.host.cgroups.pods()).chain(kubelet.claims.pods())
+    folders.chain(logs).chain(kubelet.claims.pods())
+}
+
+/// The Pods that have something outside the engine. A cgroup may be that of another kubelet's Pod.
+fn traces(kubelet: &Kubelet) -> impl Iterator<Item = String> + use<> {
+    own_traces(kubelet).chain(kubelet.host.cgroups.pods())
 }
 
 /// The Pods that have left something outside the engine and have no worker.
@@ -98,15 +103,16 @@ pub async fn predecessors(kubelet: &Kubelet, statics: &BTreeMap<String, Arc<Pod>
     of_manifests.filter_map(|sandbox| ending(kubelet, sandbox)).filter(precedes).collect()
 }
 
-/// Removes the sandboxes of a Pod with what is in them.
-async fn remove_sandboxes(kubelet: &Kubelet, uid: &str) -> runtime::Result<()> {
+/// Removes the sandboxes of a Pod with what is in them; whether there were any.
+async fn remove_sandboxes(kubelet: &Kubelet, uid: &str) -> runtime::Result<bool> {
     let engine = &kubelet.config.runtime;
     let label_selector = HashMap::from([(POD_UID.to_owned(), uid.to_owned())]);
-    for sandbox in engine.sandboxes(Some(PodSandboxFilter { label_selector, ..Default::default() })).await? {
+    let sandboxes = engine.sandboxes(Some(PodSandboxFilter { label_selector, ..Default::default() })).await?;
+    for sandbox in &sandboxes {
         engine.stop_sandbox(&sandbox.id).await?;
         engine.remove_sandbox(&sandbox.id).await?;
     }
-    Ok(())
+    Ok(!sandboxes.is_empty())
 }
 
 /// The state of the volumes of a Pod that is cleared up after, as far as the figures tell of it.
@@ -134,9 +140,12 @@ impl Left {
     }
 }
 
-/// Removes all that is left of a Pod; whether nothing is left.
-async fn remove(kubelet: &Kubelet, uid: &str, left: &mut Left) -> bool {
+/// Removes all that is left of a Pod; whether nothing is left. Of a Pod that is not known to be this kubelet's own nothing is ended.
+async fn remove(kubelet: &Kubelet, uid: &str, left: &mut Left, is_own: &mut bool) -> bool {
+    let classes = [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT];
+    let cgroups = &kubelet.host.cgroups;
     let removed = remove_sandboxes(kubelet, uid).await;
+    *is_own |= matches!(removed, Ok(true));
     if let Err(error) = &removed {
         tracing::warn!(uid, %error, "an orphaned sandbox stays");
     }
@@ -146,6 +155,9 @@ async fn remove(kubelet: &Kubelet, uid: &str, left: &mut Left) -> bool {
         if let Err(error) = kubelet.claims.unprepare(uid).await {
             tracing::warn!(uid, error, "devices stay prepared for a Pod that has gone");
         }
+    }
+    if removed.is_ok() && *is_own {
+        classes.iter().for_each(|qos| cgroups.end_pod(qos, uid));
     }
     let folder = kubelet.pod_folder(uid);
     let unmounted =
@@ -157,9 +169,7 @@ async fn remove(kubelet: &Kubelet, uid: &str, left: &mut Left) -> bool {
         kubelet.users.release(uid);
     }
     if removed.is_ok() {
-        for qos in [api::rules::pod::GUARANTEED, api::rules::pod::BURSTABLE, api::rules::pod::BEST_EFFORT] {
-            kubelet.host.cgroups.remove_pod(qos, uid);
-        }
+        classes.iter().for_each(|qos| cgroups.remove(&cgroups.path(qos, uid)));
     }
     if let Err(error) = kubelet.logs.remove(uid) {
         tracing::warn!(uid, %error, "orphaned logs stay");
@@ -169,8 +179,9 @@ async fn remove(kubelet: &Kubelet, uid: &str, left: &mut Left) -> bool {
 
 /// Clears up after a Pod until nothing of it is left, or it is back.
 pub async fn clear(kubelet: Arc<Kubelet>, uid: String, mut left: Left) {
+    let mut is_own = left == Left::ByWorker || own_traces(&kubelet).any(|other| other == uid);
     let mut wait = RETRY.0;
-    while !kubelet.pods.has(&uid) && !remove(&kubelet, &uid, &mut left).await {
+    while !kubelet.pods.has(&uid) && !remove(&kubelet, &uid, &mut left, &mut is_own).await {
         clock::sleep(wait).await;
         wait = (wait * 2).min(RETRY.1);
     }

@@ -8,6 +8,7 @@ use clock::Timestamp;
 use files::modes;
 use k8s_cri::v1::PodSandboxConfig;
 use k8s_openapi::api::core::v1::Container;
+use tokio::sync::Mutex;
 
 use crate::{
     engine::{handler, linked, log_folders, logs, parallel_starts::Turn},
@@ -40,6 +41,8 @@ pub struct Round<'a> {
     pub desired: &'a DesiredPod,
     pub running: &'a RunningPod,
     pub memory: &'a mut Memory,
+    /// Held while the engine starts a container: the Pod's end waits for it.
+    pub at_engine: &'a Mutex<()>,
 }
 
 /// The moment after such a pause.
@@ -334,7 +337,8 @@ mod tests {
             path.ends_with("/runtimeclasses/sandboxed").then_some(class)
         });
         let (desired, running, mut memory) = (fixture::pod(spec), RunningPod::default(), Memory::default());
-        let mut round = Round { kubelet: &kubelet, desired: &desired, running: &running, memory: &mut memory };
+        let (kubelet, desired, running, memory) = (&*kubelet, &desired, &running, &mut memory);
+        let mut round = Round { kubelet, desired, running, memory, at_engine: &Mutex::default() };
         let made = round.step(&Step::MakeSandbox { attempt: 0 }).await;
         assert_eq!(made, memory.retry_at.is_none(), "what failed is tried again");
         (made, engine.calls())

@@ -96,7 +96,7 @@ pub fn kubelet_with(
         serving: None,
     };
     change(&mut config);
-    let cgroups = Cgroups::new(std::path::Path::new("/sys/fs/cgroup"), &config.cgroup_root);
+    let cgroups = Cgroups::new(&folder.join("cgroup"), &config.cgroup_root);
     let host = crate::kubelet::Host::here(&config, cgroups);
     let (_, pressures) = tokio::sync::watch::channel(Default::default());
     crate::kubelet::Kubelet::new(config, host, &client::Caches::new(client), pressures).unwrap()

@@ -128,6 +128,7 @@ impl Round<'_> {
         let is_first = self.running.current(&start.container.name).is_none();
         let turn = Turn::of_container(self.desired, is_first);
         let calls = async {
+            let _at_engine = self.at_engine.lock().await;
             let made = engine.create_container(&start.sandbox.id, rendered, start.config).await;
             let id = made.map_err(refused("CreateContainerError"))?;
             self.kubelet.affinity.made(&id, self.desired.uid(), &start.container.name, &cpus);

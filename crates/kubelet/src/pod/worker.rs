@@ -7,7 +7,7 @@ use client::EventKind;
 use clock::Timestamp;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, PodStatus};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use crate::{
     kubelet::Kubelet,
@@ -55,6 +55,8 @@ struct Worker {
     unseen: Option<String>,
     /// A sandbox was made, and nobody has seen it yet.
     has_new_sandbox: bool,
+    /// Held while the engine starts a container of the Pod.
+    at_engine: Mutex<()>,
     /// How often unmounting its volumes has failed in a row.
     failed_unmounts: u32,
     /// When this kubelet saw the Pod first.
@@ -79,6 +81,9 @@ struct Alarms {
 }
 
 const REFRESH_RETRY: Duration = Duration::from_secs(60);
+/// The end of a Pod waits this long for a start that the engine works on. containerd kills what it is starting when the call is
+/// dropped, and a container that nobody has let run yet would be shown as one that failed (StartError). One that hangs is given up.
+const START_PATIENCE: Duration = Duration::from_secs(10);
 /// Drivers that have not taken back their devices are asked again after this pause.
 const UNPREPARE_RETRY: Duration = Duration::from_secs(5);
 
@@ -109,6 +114,7 @@ pub fn new(kubelet: Arc<Kubelet>, desired: DesiredPod, refusal: Option<Refusal>)
         refresh_at: None,
         unseen: None,
         has_new_sandbox: false,
+        at_engine: Mutex::default(),
         failed_unmounts: 0,
         seen: clock::Instant::now(),
     });
@@ -577,13 +583,21 @@ impl Worker {
                         self.follower.begin(&self.kubelet, desired);
                     }
                     let lives = !desired.is_ending() && self.memory.life.end().is_none();
-                    let (kubelet, memory) = (&*self.kubelet, &mut self.memory);
-                    let mut round = Round { kubelet, desired, running, memory };
+                    let (kubelet, memory, at_engine) = (&*self.kubelet, &mut self.memory, &self.at_engine);
+                    let mut round = Round { kubelet, desired, running, memory, at_engine };
+                    // Pulling, preparing and hooks give way to the Pod's end at once.
+                    let end = async {
+                        tokio::select! {
+                            () = until_ending(self.inbox.desired.clone()), if !desired.is_ending() => {}
+                            () = until_sent_away(self.inbox.eviction.clone()), if lives => {}
+                            else => std::future::pending().await,
+                        }
+                        let _ = clock::timeout(START_PATIENCE, at_engine.lock()).await;
+                    };
                     let done = tokio::select! {
+                        biased;
+                        () = end => false,
                         done = round.step(&other) => done,
-                        // Pulling, starting and hooks give way to the Pod's end.
-                        () = until_ending(self.inbox.desired.clone()), if !desired.is_ending() => false,
-                        () = until_sent_away(self.inbox.eviction.clone()), if lives => false,
                     };
                     if !done {
                         return false;
@@ -642,6 +656,9 @@ impl Worker {
         }
         let folder = self.kubelet.pod_folder(desired.uid());
         let Kubelet { host, csi, remote, figures, .. } = &*self.kubelet;
+        let qos = api::rules::pod::qos(&desired.pod);
+        // The folder says that the Pod was this kubelet's: it goes later, also when the kubelet is killed meanwhile.
+        host.cgroups.end_pod(qos, desired.uid());
         if let Err(error) = volumes::unmount(&folder, &host.mounter, (csi, remote), figures).await {
             tracing::warn!(pod = desired.full_name(), %error, "the Pod's folder could not be removed");
             clock::sleep(act::mount_wait(self.failed_unmounts)).await;
@@ -649,7 +666,7 @@ impl Worker {
             return false;
         }
         let begun = clock::Instant::now();
-        host.cgroups.remove_pod(api::rules::pod::qos(&desired.pod), desired.uid());
+        host.cgroups.remove(&host.cgroups.path(qos, desired.uid()));
         figures.cgroup("destroy", begun.elapsed());
         self.kubelet.sources.forget(desired.uid());
         self.kubelet.probe_counts.forget(desired);

@@ -1,6 +1,8 @@
 //! A Pod's life, also over an engine that answers late, wrongly or not at all.
 
 use std::{
+    os::unix::process::ExitStatusExt,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -330,6 +332,27 @@ fn what_runs_for_a_pod_that_is_gone_is_ended_by_the_next_kubelet() {
     world.life(None, async || until("nothing is left", || world.left().is_empty()).await);
 }
 
+/// A process in the cgroup of a Pod that has a folder here ends with what else is left of it. One in the cgroup of a Pod of which there
+/// is nothing else may be another kubelet's on this machine.
+#[test]
+fn a_kubelet_ends_processes_of_its_own_pods_alone() {
+    let world = World::new();
+    let begin = |uid: &str| {
+        let cgroup = world.cgroups().join(format!("memory/kubepods/besteffort/pod{uid}/c"));
+        std::fs::create_dir_all(&cgroup).unwrap();
+        let process = Command::new("sleep").arg("1000").spawn().unwrap();
+        std::fs::write(cgroup.join("cgroup.procs"), format!("{}\n", process.id())).unwrap();
+        process
+    };
+    let (mut own, mut of_another) = (begin("own"), begin("other"));
+    std::fs::create_dir_all(world.path("kubelet/pods/own")).unwrap();
+    world.life(None, async || until("nothing is left", || world.left().is_empty()).await);
+    assert_eq!(own.wait().unwrap().signal(), Some(9));
+    assert_eq!(of_another.try_wait().unwrap(), None);
+    of_another.kill().unwrap();
+    of_another.wait().unwrap();
+}
+
 /// A whole life over an engine that does something else at the moments of its calls.
 fn whole_life(
     engine: impl Fn(&str, Moment, usize) -> Option<runtime::Result<Duration>> + Send + Sync + 'static,
@@ -449,6 +472,31 @@ fn an_engine_that_does_not_answer_in_time_is_asked_again() {
             });
             assert_eq!(world.asked("start m"), 1, "{failing}: {:?}", world.engine.calls());
         }
+    }
+}
+
+#[test]
+fn the_end_of_a_pod_waits_for_a_start_that_the_engine_works_on_unless_it_hangs() {
+    for (takes, expected) in [(3, &[Moment::Before, Moment::After][..]), (3600, &[Moment::Before])] {
+        let world = World::new();
+        let moments = Arc::new(Mutex::new(Vec::new()));
+        let noted = moments.clone();
+        world.engine_does(move |call, moment| {
+            let starts = call == "start m";
+            if starts {
+                noted.lock().push(moment);
+            }
+            let takes = if starts && moment == Moment::Before { takes } else { 0 };
+            clock::sleep(Duration::from_secs(takes)).map(Ok).boxed()
+        });
+        world.make_pod("p", one_container("Always"));
+        world.life(None, async || {
+            until("the engine starts it", || !moments.lock().is_empty()).await;
+            world.delete_pod("p");
+            until("the Pod is gone", || world.pod("p").is_none()).await;
+            until("nothing is left", || world.left().is_empty()).await;
+        });
+        assert_eq!(*moments.lock(), expected, "of a start that takes {takes} s");
     }
 }
 

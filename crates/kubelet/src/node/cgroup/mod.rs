@@ -260,13 +260,13 @@ impl Cgroups {
         }
     }
 
-    /// Removes the cgroup of a Pod that has ended, with what the engine may have left in it.
-    pub fn remove_pod(&self, qos: &str, uid: &str) {
+    /// Ends what the engine may have left in the cgroup of a Pod that has ended. It has to be a Pod of this kubelet: others on the
+    /// machine may have theirs in the same cgroup.
+    pub fn end_pod(&self, qos: &str, uid: &str) {
         let path = self.path(qos, uid);
         for hierarchy in self.hierarchies() {
             leftover::end(&hierarchy.join(path.trim_start_matches('/')));
         }
-        self.remove(&path);
     }
 
     /// Where trees of cgroups begin: one in version 2, one for each mounted set of controllers in version 1.
