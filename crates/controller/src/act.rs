@@ -64,9 +64,14 @@ impl<K: Kind> Progress for Cache<K> {
 
 pub(crate) type Progresses = HashMap<TypeId, Arc<dyn Progress>>;
 
-/// How long a key waits for its own writes to show up before it is planned anyway: a watch that lags that far is being
-/// re-established, and a plan from old data is safe, only wasteful.
+/// How long a key waits for its own status to show up before it is planned anyway: a watch that lags that far is being
+/// re-established, and a status from old data is refused, as it has a revision.
 const SETTLE: Duration = Duration::from_secs(60);
+
+/// The same for what its steps did, which is upstream's `ExpectationsTimeout`. A plan that cannot see that may do it once more, or
+/// make what no longer fits: Pods over the surge beside a ReplicaSet that has grown unseen. The bound is for a store that came back
+/// older than it was, in which it never shows up.
+const EXPECTED: Duration = Duration::from_secs(300);
 
 /// The first pause before the store's revision is asked for once more, which doubles, and the longest.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -118,9 +123,10 @@ impl Actor<'_> {
                 break;
             }
         }
+        let mut status_shown = None;
         if let Some(status) = &plan.status {
             match self.write(status).await {
-                Ok(wait) => waits.extend(wait),
+                Ok(wait) => status_shown = wait,
                 Err(failed) => failure = failure.or(Some(failed)),
             }
         }
@@ -128,11 +134,10 @@ impl Actor<'_> {
             (counted.count)(&counted.of, failure.is_some());
         }
         waits.append(&mut self.doubts.lock());
-        let settled = (!waits.is_empty()).then(|| {
-            async move {
-                let _ = clock::timeout(SETTLE, futures::future::join_all(waits)).await;
-            }
-            .boxed()
+        let settled = (!waits.is_empty() || status_shown.is_some()).then(|| {
+            let done = clock::timeout(EXPECTED, futures::future::join_all(waits));
+            let shown = clock::timeout(SETTLE, futures::future::OptionFuture::from(status_shown));
+            futures::future::join(done, shown).map(drop).boxed()
         });
         Acted { settled, failure, made: std::mem::take(&mut *self.made.lock()) }
     }

@@ -1,4 +1,5 @@
-//! The watches of the garbage collector: one per kind, whose changes go into the graph.
+//! The watches of the garbage collector: one per kind, whose changes go into the graph. Pods, of which there are the most and
+//! the most changes, are followed in the cache that other controllers read them from.
 
 use std::{
     collections::BTreeMap,
@@ -10,11 +11,13 @@ use std::{
 };
 
 use client::{
-    Sink,
-    object::{MetadataOnly, Object as _},
+    Change, Sink,
+    object::{Kind, MetadataOnly, Object as _},
     reflector::{Listing, reflect, revision_of},
     rest::{Collection, Form, Resource},
 };
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use tokio::task::JoinSet;
 
 use super::{collector::Collector, graph::Object};
@@ -45,15 +48,12 @@ pub async fn watch_all(collector: Arc<Collector>) {
                 for resource in wanted {
                     watched.entry(resource.clone()).or_insert_with(|| {
                         let listed = Arc::new(AtomicBool::new(false));
-                        let sink = Monitor {
+                        let monitor = Monitor {
                             collector: collector.clone(),
                             resource: Arc::new(resource.clone()),
                             listed: listed.clone(),
                         };
-                        let collection = Collection::all(resource, Form::Metadata);
-                        let client = collector.setup.client.clone();
-                        let task = tasks.spawn(async move { reflect(&client, &collection, &sink).await });
-                        (task, listed)
+                        (tasks.spawn(monitor.work()), listed)
                     });
                 }
                 *collector.offered.lock() = offered;
@@ -105,6 +105,66 @@ struct Monitor {
 }
 
 impl Monitor {
+    fn work(self) -> BoxFuture<'static, ()> {
+        if *self.resource == Resource::of::<Pod>() { self.follow::<Pod>().boxed() } else { self.watch().boxed() }
+    }
+
+    async fn watch(self) {
+        let collection = Collection::all((*self.resource).clone(), Form::Metadata);
+        reflect(&self.collector.setup.client, &collection, &self).await;
+    }
+
+    /// A cache tells of each change after it holds it, and of the next one when this was heard. So a list that is taken while the
+    /// graph is locked is at least as new as every change that was heard, and those after it are heard when it is in the graph.
+    async fn follow<K: Kind>(self) {
+        let cache = self.collector.setup.caches.of::<K>();
+        let monitor = Arc::new(self);
+        let told = monitor.clone();
+        let _following = cache.follow(move |change: &Change<K>| {
+            let uid = |object: &Option<Arc<K>>| object.as_ref().and_then(|object| object.metadata().uid.clone());
+            let (old, new) = (uid(&change.old), uid(&change.new));
+            if old != new {
+                told.remove(old);
+            }
+            if let Some(object) = &change.new {
+                told.put(object.metadata());
+            }
+        });
+        cache.synced().await;
+        let objects = || {
+            let all = cache.list();
+            all.iter().filter_map(|object| monitor.named(object.metadata())).collect()
+        };
+        monitor.replace(objects);
+        std::future::pending().await
+    }
+
+    fn named(&self, metadata: &ObjectMeta) -> Option<(String, Object)> {
+        Some((metadata.uid.clone()?, Object::of(&self.resource, metadata)))
+    }
+
+    fn put(&self, metadata: &ObjectMeta) {
+        if let Some(uid) = &metadata.uid {
+            self.collector.update(|graph| graph.apply(uid, Object::of(&self.resource, metadata)));
+            self.note_kinds();
+        }
+    }
+
+    fn remove(&self, uid: Option<String>) {
+        if let Some(uid) = uid {
+            self.collector.update(|graph| graph.remove(&uid));
+            self.note_kinds();
+        }
+    }
+
+    /// These are all there are. They are asked for while nothing else changes the graph.
+    fn replace(&self, objects: impl FnOnce() -> Vec<(String, Object)>) {
+        self.collector.update(|graph| graph.replace(&self.resource, objects()));
+        self.note_kinds();
+        self.listed.store(true, Ordering::Release);
+        self.collector.changed.notify_one();
+    }
+
     fn note_kinds(&self) {
         if matches!(&*self.resource.plural, "customresourcedefinitions" | "apiservices")
             && self.listed.load(Ordering::Acquire)
@@ -121,20 +181,15 @@ impl Sink for Monitor {
 
     fn apply(&self, object: &str) -> Result<u64, serde_json::Error> {
         let MetadataOnly { metadata } = MetadataOnly::from_json(object)?;
-        if let Some(uid) = &metadata.uid {
-            self.collector.update(|graph| graph.apply(uid, Object::of(&self.resource, &metadata)));
-            self.note_kinds();
-        }
+        self.put(&metadata);
         Ok(revision_of(&metadata))
     }
 
     fn delete(&self, object: &str) -> Result<u64, serde_json::Error> {
         let MetadataOnly { metadata } = MetadataOnly::from_json(object)?;
-        if let Some(uid) = &metadata.uid {
-            self.collector.update(|graph| graph.remove(uid));
-            self.note_kinds();
-        }
-        Ok(revision_of(&metadata))
+        let revision = revision_of(&metadata);
+        self.remove(metadata.uid);
+        Ok(revision)
     }
 
     fn advance(&self, _revision: u64) {}
@@ -149,16 +204,12 @@ struct Listed<'a> {
 impl Listing for Listed<'_> {
     fn add(&mut self, object: &str) -> Result<(), serde_json::Error> {
         let MetadataOnly { metadata } = MetadataOnly::from_json(object)?;
-        let object = Object::of(&self.monitor.resource, &metadata);
-        self.objects.extend(metadata.uid.map(|uid| (uid, object)));
+        self.objects.extend(self.monitor.named(&metadata));
         Ok(())
     }
 
     fn finish(self: Box<Self>, _revision: u64) {
         let Listed { monitor, objects } = *self;
-        monitor.collector.update(|graph| graph.replace(&monitor.resource, objects));
-        monitor.note_kinds();
-        monitor.listed.store(true, Ordering::Release);
-        monitor.collector.changed.notify_one();
+        monitor.replace(|| objects);
     }
 }

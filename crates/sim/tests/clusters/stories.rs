@@ -34,10 +34,10 @@ fn claims() {
 
 #[test]
 fn attachments() {
-    // In the first two, a Pod once ran on a node from which its volume was just being taken. In the third, managers that have
-    // to come again later keep their Lease all the same: a new leader would wait for the dead node from the start. In the last
-    // a node comes back that was removed, and is not as silent as its Lease was when it went.
-    let told = stories(Sort::Attachments, [2, 7, 3470690260, 2983568098]);
+    // In the first, a volume is detached by force. In the next two, a Pod once ran on a node from which its volume was just being
+    // taken. In the fourth, managers that have to come again later keep their Lease all the same: a new leader would wait for the
+    // dead node from the start. In the last a node comes back that was removed, and is not as silent as its Lease was when it went.
+    let told = stories(Sort::Attachments, [1, 2, 7, 3470690260, 2983568098]);
     assert!(told.attached > 0 && told.forced > 0, "{told}");
 }
 
