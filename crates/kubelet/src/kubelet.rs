@@ -135,7 +135,7 @@ pub struct Kubelet {
     pub sources: Arc<ApiSources>,
     /// The watches of those that volumes show.
     pub followed: Watches,
-    pub images: Images,
+    pub images: Arc<Images>,
     pub pods: PodWorkers,
     /// The sandboxes and containers that the engine is starting.
     pub starts: ParallelStarts,
@@ -226,7 +226,7 @@ impl Kubelet {
             events,
             services: caches.of::<Service>(),
             node,
-            images: Images::new(&config, sources.clone()),
+            images: Arc::new(Images::new(&config, sources.clone())),
             sources,
             followed: Watches::default(),
             pods: PodWorkers::default(),

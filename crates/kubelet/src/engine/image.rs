@@ -5,10 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 use client::EventKind;
 use k8s_cri::v1::{Image, ImageSpec, Int64Value, LinuxContainerSecurityContext, PodSandboxConfig};
 use k8s_openapi::api::core::v1::Container;
-use runtime::{engine::Credentials, reference};
+use runtime::reference;
 
 use crate::{
-    images::{Named, keyring::Tracked},
+    engine::pull::ImagePull,
+    images::Named,
     kubelet::Kubelet,
     pod::{
         backoff::{Backoff, Pauses, Pull},
@@ -108,8 +109,6 @@ impl Trouble {
 
 /// An image that no pull can mend is looked at again after this pause.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// A registry is asked with as many different credentials at the most.
-const CREDENTIALS: usize = 32;
 
 /// A container's need of its image.
 struct Need<'a> {
@@ -279,23 +278,28 @@ impl Need<'_> {
             let events = &self.kubelet.events;
             events.pod(self.desired, EventKind::Warning, "FailedToRetrieveImagePullSecret", &text);
         }
-        let intent = images.verifies().then(|| images.records.intend(image)).transpose().map_err(|error| {
-            let why = format!("failed to record image pull intent: {error}");
-            Trouble::before_pull(format!("Failed to record image pull intent for container image \"{image}\": {why}"))
-        })?;
         self.tell(EventKind::Normal, "Pulling", &format!("Pulling image \"{image}\""));
         let asked = clock::Instant::now();
         let place = images.limits.place().await;
         let begun = clock::Instant::now();
-        let fetched = self.fetch(credentials.found, sandbox).await;
+        let intent = images.verifies().then(|| images.records.intend(image)).transpose().map_err(|error| {
+            let why = format!("failed to record image pull intent: {error}");
+            Trouble::before_pull(format!("Failed to record image pull intent for container image \"{image}\": {why}"))
+        })?;
+        let pull = ImagePull {
+            engine: self.kubelet.config.runtime.clone(),
+            images: images.clone(),
+            image: image.to_owned(),
+            credentials: credentials.found,
+            sandbox: sandbox.clone(),
+            place,
+            intent,
+        };
+        let fetched = pull.carry_out().await;
         let (took, with_waiting) = (begun.elapsed(), asked.elapsed());
-        drop(place);
         self.kubelet.figures.pulled(self.desired.uid(), with_waiting);
         match fetched {
-            Ok((held, used)) => {
-                if let Some(intent) = intent {
-                    images.records.succeeded(intent, &held.id, used.as_ref());
-                }
+            Ok(held) => {
                 images.counts.pulled(held.size, with_waiting);
                 memory.pulls.remove(image);
                 let text = format!(
@@ -308,9 +312,6 @@ impl Need<'_> {
                 Ok(Some(held))
             }
             Err(words) => {
-                if let Some(intent) = intent {
-                    images.records.failed(intent);
-                }
                 self.tell(EventKind::Warning, "Failed", &format!("Failed to pull image \"{image}\": {words}"));
                 let (reason, error) = reason_of(image, words);
                 self.tell(EventKind::Warning, "Failed", &format!("Error: {reason}"));
@@ -321,44 +322,6 @@ impl Need<'_> {
                 Ok(None)
             }
         }
-    }
-
-    /// Pulls the image with the first credentials that its registry takes.
-    async fn fetch(
-        &self,
-        credentials: Vec<Tracked>,
-        sandbox: &PodSandboxConfig,
-    ) -> Result<(Image, Option<Tracked>), String> {
-        // A failure that the engine gives no code reads without one, as upstream's does.
-        let words = |error: runtime::Error| {
-            let text = error.to_string();
-            text.strip_prefix("rpc error: code = Unknown desc = ").map_or(text.clone(), str::to_owned)
-        };
-        if !self.kubelet.images.limits.allows() {
-            return Err("pull QPS exceeded".to_owned());
-        }
-        let engine = &self.kubelet.config.runtime;
-        let mut tries: Vec<Option<Tracked>> = credentials.into_iter().take(CREDENTIALS).map(Some).collect();
-        if tries.is_empty() {
-            tries.push(None);
-        }
-        let mut failures: Vec<String> = Vec::new();
-        for used in tries {
-            let given = used.as_ref().map(|used| Credentials {
-                username: used.entry.username.clone(),
-                password: used.entry.password.clone(),
-                server: String::new(),
-            });
-            match engine.pull_image(self.image, given, sandbox.clone()).await.map_err(words) {
-                Ok(reference) => {
-                    let held = engine.image(&reference).await.map_err(words)?;
-                    return Ok((held.ok_or_else(|| format!("the engine lost {reference} after its pull"))?, used));
-                }
-                Err(failure) if failures.contains(&failure) => {}
-                Err(failure) => failures.push(failure),
-            }
-        }
-        Err(if failures.len() == 1 { failures.remove(0) } else { format!("[{}]", failures.join(", ")) })
     }
 }
 

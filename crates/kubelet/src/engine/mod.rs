@@ -12,4 +12,5 @@ pub mod measured;
 pub mod orphans;
 pub mod parallel_starts;
 pub mod pleg;
+mod pull;
 pub mod rotation;

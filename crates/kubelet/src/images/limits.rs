@@ -1,9 +1,11 @@
 //! How many images are pulled at once, and how many pulls begin in a second.
 //! Upstream counterpart: pkg/kubelet/images, its `puller.go` and `helpers.go`.
 
+use std::sync::Arc;
+
 use clock::Instant;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::configuration::pulls::Pulls;
 
@@ -16,7 +18,7 @@ struct Bucket {
 
 /// See the module.
 pub struct Limits {
-    places: Option<Semaphore>,
+    places: Option<Arc<Semaphore>>,
     per_second: f64,
     burst: f64,
     bucket: Mutex<Bucket>,
@@ -26,7 +28,7 @@ impl Limits {
     pub fn new(settings: &Pulls) -> Self {
         let burst = f64::from(settings.burst);
         Limits {
-            places: settings.most().map(|most| Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            places: settings.most().map(|most| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)))),
             per_second: f64::from(settings.per_second),
             burst,
             bucket: Mutex::new(Bucket { tokens: burst, at: Instant::now() }),
@@ -34,10 +36,10 @@ impl Limits {
     }
 
     /// Waits for a place among the images that are pulled, in the order of those who asked.
-    pub async fn place(&self) -> Option<SemaphorePermit<'_>> {
+    pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
         match &self.places {
             // It is never closed.
-            Some(places) => places.acquire().await.ok(),
+            Some(places) => places.clone().acquire_owned().await.ok(),
             None => None,
         }
     }

@@ -36,7 +36,7 @@ const SECRETS: usize = 64;
 /// The rules about the images of this node: how they are pulled, and for whom they are.
 pub struct Images {
     pub limits: Limits,
-    pub records: Records,
+    pub records: Arc<Records>,
     pub counts: Arc<Counts>,
     /// `None` where nobody looks at records.
     verification: Option<Verification>,
@@ -66,7 +66,7 @@ impl Images {
         programs.retain(|program| sends_tokens || program.token.is_none());
         Images {
             limits: Limits::new(pulls),
-            records: Records::new(&config.root_dir),
+            records: Arc::new(Records::new(&config.root_dir)),
             verification: verifies.then(|| pulls.verification.clone()),
             providers: Providers::new(&programs, sources.clone(), counts.clone()),
             counts,

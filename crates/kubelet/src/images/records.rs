@@ -8,6 +8,7 @@ use std::{
     fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -71,13 +72,13 @@ struct Flying {
 
 /// The mark of a pull that is under way. Where it is dropped without having come to its end, nobody knows whether the engine got the
 /// image: the intent stays on disk, and whoever uses the image later has to show credentials.
-pub struct Intent<'r> {
-    records: &'r Records,
+pub struct Intent {
+    records: Arc<Records>,
     image: String,
     has_ended: bool,
 }
 
-impl Drop for Intent<'_> {
+impl Drop for Intent {
     fn drop(&mut self) {
         let mut under_way = self.records.under_way.lock();
         let Some(flying) = under_way.get_mut(&self.image) else { return };
@@ -155,7 +156,7 @@ impl Records {
     }
 
     /// Notes that an image is about to be pulled, under the name that a Pod gives it.
-    pub fn intend(&self, image: &str) -> io::Result<Intent<'_>> {
+    pub fn intend(self: &Arc<Self>, image: &str) -> io::Result<Intent> {
         let mut under_way = self.under_way.lock();
         let is_left = self.pulling.join(file_name(image)).exists();
         let intent = json!({"kind": INTENT, "apiVersion": VERSIONS[0], "image": image});
@@ -163,11 +164,11 @@ impl Records {
         let flying = under_way.entry(image.to_owned()).or_default();
         flying.is_doubtful |= is_left && flying.count == 0;
         flying.count += 1;
-        Ok(Intent { records: self, image: image.to_owned(), has_ended: false })
+        Ok(Intent { records: self.clone(), image: image.to_owned(), has_ended: false })
     }
 
     /// Ends a pull that failed.
-    pub fn failed(&self, mut intent: Intent<'_>) {
+    pub fn failed(&self, mut intent: Intent) {
         intent.has_ended = true;
         let under_way = self.under_way.lock();
         if under_way.get(&intent.image).is_none_or(|flying| flying.count <= 1 && !flying.is_doubtful) {
@@ -178,7 +179,7 @@ impl Records {
 
     /// Ends a pull that succeeded with these credentials. Where that cannot be written the intent stays, and the next kubelet
     /// makes a record of it.
-    pub fn succeeded(&self, mut intent: Intent<'_>, image_ref: &str, used: Option<&Tracked>) {
+    pub fn succeeded(&self, mut intent: Intent, image_ref: &str, used: Option<&Tracked>) {
         let mut under_way = self.under_way.lock();
         match self.add(&intent.image, image_ref, Some((PullCredentials::of(used), OWNERS))) {
             Ok(()) => {
@@ -348,7 +349,7 @@ mod tests {
     #[test]
     fn files_are_those_of_upstream_and_hold_no_password() {
         let folder = tempfile::tempdir().unwrap();
-        let records = Records::new(folder.path());
+        let records = Arc::new(Records::new(folder.path()));
         let intent = records.intend("r.io/a:1").unwrap();
         let pulling = folder.path().join("image_manager/pulling").join(file_name("r.io/a:1"));
         let written = json::from_text::<Value>(&fs::read_to_string(&pulling).unwrap()).unwrap();
@@ -373,7 +374,7 @@ mod tests {
     #[test]
     fn an_image_is_for_those_who_could_pull_it() {
         let folder = tempfile::tempdir().unwrap();
-        let records = Records::new(folder.path());
+        let records = Arc::new(Records::new(folder.path()));
         assert_eq!(records.known("r.io/a", "sha256:1").unwrap(), Known::Nothing);
         records.succeeded(records.intend("r.io/a").unwrap(), "sha256:1", Some(&by("s", "p")));
         assert!(!admits(&records, "r.io/a", &[]) && !admits(&records, "r.io/a", &[by("t", "q")]));
@@ -389,14 +390,14 @@ mod tests {
     #[test]
     fn a_pull_whose_end_nobody_saw_lets_nobody_in() {
         let folder = tempfile::tempdir().unwrap();
-        let records = Records::new(folder.path());
+        let records = Arc::new(Records::new(folder.path()));
         drop(records.intend("r.io/a:1").unwrap());
         assert_eq!(records.known("r.io/a:1", "sha256:1").unwrap(), Known::Pulled);
         // Somebody without rights tries, and that must not make the image one that was always there.
         records.failed(records.intend("r.io/a:1").unwrap());
         assert_eq!(records.known("r.io/a:1", "sha256:1").unwrap(), Known::Pulled);
         // Nor does the next life of the kubelet forget it.
-        let next = Records::new(folder.path());
+        let next = Arc::new(Records::new(folder.path()));
         assert!(next.has_intents());
         next.settle(&[image("sha256:9", "r.io/b:1")]);
         assert_eq!(next.known("r.io/a:1", "sha256:1").unwrap(), Known::Pulled);
@@ -413,7 +414,7 @@ mod tests {
     #[test]
     fn records_go_with_their_images_and_broken_ones_let_nobody_in() {
         let folder = tempfile::tempdir().unwrap();
-        let records = Records::new(folder.path());
+        let records = Arc::new(Records::new(folder.path()));
         records.succeeded(records.intend("r.io/a").unwrap(), "sha256:1", None);
         drop(records.intend("r.io/never").unwrap());
         let after = |seconds| clock::now().checked_add(Duration::from_secs(seconds)).unwrap();

@@ -515,6 +515,43 @@ fn a_pull_that_never_ends_gives_way_to_a_deletion() {
     });
 }
 
+/// A pull that nobody waits for any more says how it ended: cut off, it would leave an image that was here before for nobody.
+#[test]
+fn a_pull_goes_on_without_its_pod_and_takes_the_image_from_nobody() {
+    let world = World::new();
+    world.engine.add_image("x:1");
+    let moments = Arc::new(Mutex::new(Vec::new()));
+    let noted = moments.clone();
+    world.engine_does(move |call, moment| {
+        let pulls = call.starts_with("pull");
+        if pulls {
+            noted.lock().push(moment);
+        }
+        async move {
+            if pulls && moment == Moment::Before {
+                clock::sleep(Duration::from_secs(30)).await;
+                return Err(lost());
+            }
+            Ok(())
+        }
+        .boxed()
+    });
+    let mut spec = one_container("Always");
+    spec["containers"][0]["imagePullPolicy"] = json!("Always");
+    world.make_pod("p", spec);
+    world.life(None, async || {
+        until("the image is pulled", || !moments.lock().is_empty()).await;
+        world.delete_pod("p");
+        until("the Pod is gone", || world.pod("p").is_none()).await;
+        clock::sleep(Duration::from_secs(60)).await;
+        let mut spec = one_container("Always");
+        spec["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
+        world.make_pod("q", spec);
+        until("a Pod that may use what is here is ready", || world.is_ready("q")).await;
+    });
+    assert_eq!(*moments.lock(), [Moment::Before]);
+}
+
 #[test]
 fn a_volume_that_no_container_has_is_mounted_for_the_first_that_is_added_with_it() {
     let world = World::new();
