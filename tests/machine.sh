@@ -113,7 +113,7 @@ is "the large one's" "$(of large container cpuset.cpus cpuset.mems cpu.max)" "2-
 step "Pods with memory that is protected, swap, huge pages, limits of processes and of all their containers"
 {
     # One process holds what the other says, until the end of it.
-    pod burst '{requests: {memory: 24Mi}, limits: {memory: 32Mi}}' "(head -c 36m /dev/zero; $FOREVER) | tail"
+    pod burst '{requests: {memory: 24Mi}, limits: {memory: 32Mi}}' "(head -c 34m /dev/zero; $FOREVER) | tail"
     pod best '{}' "(for i in \$(seq 200); do sleep 3600 & done); $FOREVER"
     pod huge '{requests: {memory: 32Mi, hugepages-2Mi: 8Mi}, limits: {memory: 32Mi, hugepages-2Mi: 8Mi}}' \
         "fallocate -l 8m /huge/all; fallocate -l 2m /huge/more || echo refused >/dev/termination-log; $FOREVER" \
