@@ -1,5 +1,5 @@
 //! Images: with which credentials a Pod's image is pulled, how many at once, and who may use one that is on the node. The engine
-//! is asked by `engine/image.rs`.
+//! is asked by `engine/image.rs`, and for pulls by `engine/pull.rs`.
 
 pub mod counts;
 pub mod keyring;

@@ -149,6 +149,17 @@ async fn until_sent_away(mut evictions: watch::Receiver<Option<Eviction>>) {
     }
 }
 
+/// Waits until what is done for the Pod has to give way to its end. Pulling, preparing and hooks do at once; a start that the engine
+/// works on has a while to come to its end.
+async fn until_given_way(inbox: &Inbox, at_engine: &Mutex<()>, desired: &DesiredPod, lives: bool) {
+    tokio::select! {
+        () = until_ending(inbox.desired.clone()), if !desired.is_ending() => {}
+        () = until_sent_away(inbox.eviction.clone()), if lives => {}
+        else => std::future::pending().await,
+    }
+    let _ = clock::timeout(START_PATIENCE, at_engine.lock()).await;
+}
+
 /// The memory that an earlier kubelet had of the Pod, as far as it still holds.
 fn remembered(desired: &DesiredPod, cfs: Cfs) -> Memory {
     let mut memory = Memory::on(cfs);
@@ -585,18 +596,9 @@ impl Worker {
                     let lives = !desired.is_ending() && self.memory.life.end().is_none();
                     let (kubelet, memory, at_engine) = (&*self.kubelet, &mut self.memory, &self.at_engine);
                     let mut round = Round { kubelet, desired, running, memory, at_engine };
-                    // Pulling, preparing and hooks give way to the Pod's end at once.
-                    let end = async {
-                        tokio::select! {
-                            () = until_ending(self.inbox.desired.clone()), if !desired.is_ending() => {}
-                            () = until_sent_away(self.inbox.eviction.clone()), if lives => {}
-                            else => std::future::pending().await,
-                        }
-                        let _ = clock::timeout(START_PATIENCE, at_engine.lock()).await;
-                    };
                     let done = tokio::select! {
                         biased;
-                        () = end => false,
+                        () = until_given_way(&self.inbox, at_engine, desired, lives) => false,
                         done = round.step(&other) => done,
                     };
                     if !done {
