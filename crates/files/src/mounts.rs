@@ -3,8 +3,16 @@
 use std::{
     ffi::OsString,
     fs,
-    os::unix::ffi::OsStringExt,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::ffi::OsStringExt,
+    },
     path::{Path, PathBuf},
+};
+
+use nix::{
+    fcntl::{OFlag, open, openat},
+    sys::stat::Mode,
 };
 
 /// The mount points at and below a path, the deepest first.
@@ -60,10 +68,19 @@ fn is_on(table: &[u8], device: u64) -> bool {
     table.split(|b| *b == b'\n').any(|line| line.split(|b| *b == b' ').nth(2) == Some(wanted.as_bytes()))
 }
 
-/// Whether something is mounted at this very path.
-pub fn is_mount(path: &Path) -> bool {
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    at_and_below(path).contains(&real)
+/// Whether something is mounted on this very folder, which is not the root of everything. The table is not read for it: that is as
+/// long as the node has Pods.
+pub fn is_mount(folder: &Path) -> bool {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let inner = open(folder, flags, Mode::empty());
+    let mounts = inner.and_then(|inner| Ok((mount_of(&openat(&inner, "..", flags, Mode::empty())?), mount_of(&inner))));
+    mounts.is_ok_and(|(above, here)| above != here)
+}
+
+/// The number of the mount that something is on which is held open.
+fn mount_of(fd: &OwnedFd) -> Option<u64> {
+    let facts = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    facts.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -75,6 +92,14 @@ mod tests {
         let table = b"1 2 8:1 / /a rw - ext4 /dev/sda1 rw\n2 2 0:3 / /a/b rw - tmpfs t rw\n";
         let at = |major, minor| is_on(table, nix::sys::stat::makedev(major, minor));
         assert_eq!((at(8, 1), at(0, 3), at(8, 11), at(2, 8)), (true, true, false, false));
+    }
+
+    #[test]
+    fn a_folder_on_which_something_is_mounted_is_told_from_one_below_it() {
+        assert!(is_mount(Path::new("/proc")));
+        for plain in ["/proc/self", "/proc/nothing", "/proc/version"] {
+            assert!(!is_mount(Path::new(plain)), "{plain}");
+        }
     }
 
     #[test]

@@ -389,13 +389,17 @@ impl World {
             let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
             entries.map(|entry| entry.path().display().to_string()).collect()
         };
+        let in_memory = self.path("kubelet/volumes-in-memory");
         let mut left = below(&self.path("kubelet/pods"));
+        left.extend(below(&in_memory));
         left.extend(below(&self.path("logs")));
         for shared in self.shared_logs.lock().iter() {
             left.extend(below(&shared.folder).into_iter().filter(|path| path.contains("/d_")));
             left.extend(below(&shared.links).into_iter().filter(|path| path.contains("_d_")));
         }
-        left.extend(self.mounts.points().iter().map(|point| format!("mounted: {}", point.display())));
+        // What all Pods share stays for the next ones.
+        let mounted = self.mounts.points().into_iter().filter(|point| *point != in_memory);
+        left.extend(mounted.map(|point| format!("mounted: {}", point.display())));
         if !self.engine.is_empty() {
             left.push("something in the engine".to_owned());
         }

@@ -10,6 +10,7 @@ use crate::{
         directory,
         error::{VolumeError, file_error},
         folder::blocking,
+        in_memory::Place,
         plugin::{Mounted, Request},
         sources::Data,
     },
@@ -117,13 +118,14 @@ pub fn downward_api(
 
 /// Brings the folder of a volume to exactly these files. In memory is what must never reach a disk.
 pub async fn fill(request: &Request<'_>, plugin: &str, files: Files, in_memory: bool) -> Result<Mounted, VolumeError> {
-    let path = request.folder.volume(plugin, &request.volume.name);
+    let place = in_memory.then(|| Place::of(request, plugin));
+    let on_disk = request.folder.volume(plugin, &request.volume.name);
     let (group, mounter) = (request.fs_group(), request.means.mounter.clone());
     blocking(move || {
-        directory::make(&path)?;
-        if in_memory {
-            mounter.in_memory(&path, None).map_err(file_error(&path))?;
-        }
+        let path = match place {
+            Some(place) => place.make(&*mounter)?,
+            None => directory::make(&on_disk).map(|()| on_disk)?,
+        };
         let folder = Dir::open(&path).map_err(file_error(&path))?;
         folder.set_mode(modes::SEEN_FOLDER).map_err(file_error(&path))?;
         atomic::hand_over(&folder, group).map_err(file_error(&path))?;

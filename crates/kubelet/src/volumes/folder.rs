@@ -2,27 +2,43 @@
 
 use std::path::{Path, PathBuf};
 
-/// A Pod's folder: `<root>/pods/<uid>`.
+/// The folder beside `pods` for volumes whose files are never on a disk.
+const IN_MEMORY: &str = "volumes-in-memory";
+
+/// A Pod's folder: `<root>/pods/<uid>`, and the one for what it has in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodFolder(PathBuf);
+pub struct PodFolder {
+    path: PathBuf,
+    in_memory: PathBuf,
+}
 
 impl PodFolder {
     pub fn new(kubelet_root: &Path, uid: &str) -> Self {
-        PodFolder(kubelet_root.join("pods").join(uid))
+        PodFolder { path: kubelet_root.join("pods").join(uid), in_memory: kubelet_root.join(IN_MEMORY).join(uid) }
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Where its volumes are that share the node's file system in memory.
+    pub fn in_memory(&self) -> &Path {
+        &self.in_memory
+    }
+
+    /// Where that file system is.
+    pub fn all_in_memory(&self) -> &Path {
+        self.in_memory.parent().unwrap_or(&self.in_memory)
     }
 
     /// Where a volume is: upstream's layout, so that tools which know it find it.
     pub fn volume(&self, plugin: &str, name: &str) -> PathBuf {
-        self.0.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
+        self.path.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
     }
 
     /// Where the parts of volumes are that containers see by a `subPath`.
     pub fn sub_paths(&self) -> PathBuf {
-        self.0.join("volume-subpaths")
+        self.path.join("volume-subpaths")
     }
 
     /// Where the part of a volume is that a container's mount of this number shows.

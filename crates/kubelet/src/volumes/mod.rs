@@ -10,6 +10,7 @@ pub mod directory;
 pub mod error;
 pub mod folder;
 pub mod group;
+pub mod in_memory;
 pub mod mounter;
 pub mod plugin;
 pub mod plugins;
@@ -235,6 +236,8 @@ pub async fn unmount(
             unmounted?;
         }
     }
+    let of_pod = folder.clone();
+    blocking(move || in_memory::remove(&of_pod)).await?;
     directory::remove(folder.path().to_owned(), mounter.clone()).await
 }
 

@@ -15,6 +15,9 @@ use nix::{
 pub trait Mounter: Send + Sync {
     /// Mounts an empty file system in memory, unless something is mounted there. `size` is its most bytes.
     fn in_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()>;
+    /// Mounts an empty file system in memory that only the node may enter and only the machine's memory bounds, unless something is
+    /// mounted there.
+    fn in_all_memory(&self, path: &Path) -> io::Result<()>;
     /// Mounts an empty file system in huge pages of that many bytes each, unless something is mounted there.
     fn in_huge_pages(&self, path: &Path, page: i64) -> io::Result<()>;
     /// Lets `target` show what is at `source`.
@@ -33,21 +36,11 @@ pub struct Kernel;
 
 impl Mounter for Kernel {
     fn in_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()> {
-        if files::mounts::is_mount(path) {
-            return Ok(());
-        }
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        let size = size.map(|bytes| format!("size={bytes}"));
-        let mount = |more: Option<&str>| {
-            let options: Vec<&str> = size.as_deref().into_iter().chain(more).collect();
-            mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options.join(",").as_str()))
-        };
-        // Kernels from 6.4 on can keep it out of swap as well.
-        let outcome = match mount(Some("noswap")) {
-            Err(Errno::EINVAL) => mount(None),
-            outcome => outcome,
-        };
-        Ok(outcome?)
+        tmpfs(path, size.map(|bytes| format!("size={bytes}")).as_deref())
+    }
+
+    fn in_all_memory(&self, path: &Path) -> io::Result<()> {
+        tmpfs(path, Some(&format!("size=100%,nr_inodes=0,mode={:o}", files::modes::NODE_FOLDER)))
     }
 
     fn in_huge_pages(&self, path: &Path, page: i64) -> io::Result<()> {
@@ -79,6 +72,23 @@ impl Mounter for Kernel {
     }
 }
 
+fn tmpfs(path: &Path, options: Option<&str>) -> io::Result<()> {
+    if files::mounts::is_mount(path) {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let mount = |more: Option<&str>| {
+        let options: Vec<&str> = options.into_iter().chain(more).collect();
+        mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options.join(",").as_str()))
+    };
+    // Kernels from 6.4 on can keep it out of swap as well.
+    let outcome = match mount(Some("noswap")) {
+        Err(Errno::EINVAL) => mount(None),
+        outcome => outcome,
+    };
+    Ok(outcome?)
+}
+
 /// Takes a mount away. The kernel does so at once, and then tells the server of a network's file system that nobody is there any more,
 /// for as long as that takes: such a server may be gone, and the call is left to itself.
 fn detach(point: &Path) -> Result<(), Errno> {
@@ -104,6 +114,10 @@ pub struct Nothing;
 
 impl Mounter for Nothing {
     fn in_memory(&self, _: &Path, _: Option<u64>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn in_all_memory(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }
 
@@ -142,6 +156,10 @@ impl Mounter for Recorded {
     fn in_memory(&self, path: &Path, _: Option<u64>) -> io::Result<()> {
         self.0.lock().insert(path.to_owned());
         Ok(())
+    }
+
+    fn in_all_memory(&self, path: &Path) -> io::Result<()> {
+        self.in_memory(path, None)
     }
 
     fn in_huge_pages(&self, path: &Path, _: i64) -> io::Result<()> {
