@@ -4,13 +4,16 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicIsize, AtomicUsize, Ordering},
 };
 
 use clock::{Duration, Instant};
 use tokio::sync::{
-    Semaphore,
-    mpsc::{self, error::TrySendError},
+    Notify, Semaphore,
+    mpsc::{
+        self,
+        error::{TryRecvError, TrySendError},
+    },
     oneshot,
 };
 
@@ -48,26 +51,95 @@ enum Message {
 /// The way in.
 pub struct Batches {
     sender: mpsc::Sender<Message>,
-    bytes: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
     metrics: Arc<Metrics>,
+}
+
+/// The events that were handed over and not yet collected. Who collects them is woken for the first of a batch, and then when there
+/// are enough: a request is not to pay for a wake each.
+struct Waiting {
+    bytes: AtomicUsize,
+    /// Counted when they can be collected, so one may be taken out before it is counted.
+    events: AtomicIsize,
+    /// The events that are enough now.
+    wanted: AtomicIsize,
+    /// They are enough in any case: there is room for as many again.
+    most_events: usize,
+    most_bytes: usize,
+    enough: Notify,
+}
+
+impl Waiting {
+    fn new(settings: &Settings) -> Self {
+        Waiting {
+            bytes: AtomicUsize::default(),
+            events: AtomicIsize::default(),
+            wanted: AtomicIsize::new(1),
+            most_events: (settings.buffer / 2).max(1),
+            most_bytes: settings.batch_bytes.unwrap_or(BYTES).min(BYTES / 2),
+            enough: Notify::new(),
+        }
+    }
+
+    /// Takes room for an event, if there is some.
+    fn reserve(&self, size: usize) -> bool {
+        let fits = self.bytes.fetch_add(size, Ordering::Relaxed) + size <= BYTES;
+        if !fits {
+            self.free(size);
+        }
+        fits
+    }
+
+    fn free(&self, size: usize) {
+        self.bytes.fetch_sub(size, Ordering::Relaxed);
+    }
+
+    /// An event is there. Either this sees what is wanted, or who wants it sees the event.
+    fn add(&self) {
+        let there = self.events.fetch_add(1, Ordering::SeqCst) + 1;
+        if there >= self.wanted.load(Ordering::SeqCst) || self.bytes.load(Ordering::Relaxed) >= self.most_bytes {
+            self.enough.notify_one();
+        }
+    }
+
+    fn remove(&self, size: usize) {
+        self.events.fetch_sub(1, Ordering::SeqCst);
+        self.free(size);
+    }
+
+    /// Waits until there are as many, or as much as there is to be at a time, or something else to do. False when time is over.
+    async fn enough(&self, events: usize, until: Instant) -> bool {
+        let wanted = isize::try_from(events.min(self.most_events)).unwrap_or(isize::MAX);
+        self.wanted.store(wanted, Ordering::SeqCst);
+        if self.events.load(Ordering::SeqCst) >= wanted {
+            return true;
+        }
+        clock::timeout(until.saturating_duration_since(Instant::now()), self.enough.notified()).await.is_ok()
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.waiting.enough.notify_one();
+    }
 }
 
 impl Batches {
     /// The way in, and the work that has to run behind it.
     pub fn new(settings: Settings, output: Output, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(settings.buffer.max(1));
-        let bytes = Arc::new(AtomicUsize::new(0));
+        let waiting = Arc::new(Waiting::new(&settings));
         let (batch_bytes, throttle) = (settings.batch_bytes, settings.throttle.map(Throttle::new));
         let sending = Sending {
             receiver,
-            bytes: bytes.clone(),
+            waiting: waiting.clone(),
             output,
             metrics: metrics.clone(),
             at_once: Arc::new(Semaphore::new(AT_ONCE)),
             throttle,
             batch_bytes,
         };
-        (Batches { sender, bytes, metrics }, sending.run(settings.batch.max(1), settings.wait))
+        (Batches { sender, waiting, metrics }, sending.run(settings.batch.max(1), settings.wait))
     }
 
     /// Hands an event over, if there is room.
@@ -81,17 +153,16 @@ impl Batches {
     pub(super) fn offer(&self, event: Event) -> Result<(), &'static str> {
         const FULL: &str = "audit buffer queue blocked";
         let size = event.size();
-        let waiting = self.bytes.fetch_add(size, Ordering::Relaxed);
-        let offered = if waiting + size > BYTES {
-            Err(FULL)
-        } else {
-            self.sender.try_send(Message::Event(event)).map_err(|error| match error {
-                TrySendError::Full(_) => FULL,
-                TrySendError::Closed(_) => "audit backend shut down",
-            })
-        };
-        if offered.is_err() {
-            self.bytes.fetch_sub(size, Ordering::Relaxed);
+        if !self.waiting.reserve(size) {
+            return Err(FULL);
+        }
+        let offered = self.sender.try_send(Message::Event(event)).map_err(|error| match error {
+            TrySendError::Full(_) => FULL,
+            TrySendError::Closed(_) => "audit backend shut down",
+        });
+        match offered {
+            Ok(()) => self.waiting.add(),
+            Err(_) => self.waiting.free(size),
         }
         offered
     }
@@ -100,6 +171,7 @@ impl Batches {
     pub async fn flush(&self) {
         let (done, told) = oneshot::channel();
         if self.sender.send(Message::Flush(done)).await.is_ok() {
+            self.waiting.enough.notify_one();
             let _ = told.await;
         }
     }
@@ -107,7 +179,7 @@ impl Batches {
 
 struct Sending {
     receiver: mpsc::Receiver<Message>,
-    bytes: Arc<AtomicUsize>,
+    waiting: Arc<Waiting>,
     output: Output,
     metrics: Arc<Metrics>,
     at_once: Arc<Semaphore>,
@@ -134,32 +206,33 @@ impl Sending {
 
     /// The events of one batch.
     async fn collect(&mut self, batch: usize, wait: Duration) -> (Vec<Event>, Option<oneshot::Sender<()>>) {
-        let mut events = Vec::new();
-        let mut size = 0;
+        let (mut events, mut size) = (Vec::new(), 0);
+        // Without an event there is nothing to be late with.
+        let mut next = self.receiver.recv().await;
         let until = Instant::now() + wait;
-        while events.len() < batch && self.batch_bytes.is_none_or(|most| size < most) {
-            // Without an event there is nothing to be late with.
-            let next = match (events.is_empty(), wait.is_zero()) {
-                (true, _) => self.receiver.recv().await,
-                (false, true) => break,
-                (false, false) => {
-                    match clock::timeout(until.saturating_duration_since(Instant::now()), self.receiver.recv()).await {
-                        Ok(next) => next,
-                        Err(_) => break,
-                    }
-                }
-            };
+        let mut is_late = wait.is_zero();
+        loop {
             match next {
-                None => break,
+                None => return (events, None),
                 Some(Message::Flush(done)) => return (events, Some(done)),
                 Some(Message::Event(event)) => {
                     size += event.size();
-                    self.bytes.fetch_sub(event.size(), Ordering::Relaxed);
+                    self.waiting.remove(event.size());
                     events.push(event);
                 }
             }
+            if events.len() >= batch || self.batch_bytes.is_some_and(|most| size >= most) {
+                return (events, None);
+            }
+            next = loop {
+                match self.receiver.try_recv() {
+                    Ok(next) => break Some(next),
+                    Err(TryRecvError::Disconnected) => break None,
+                    Err(TryRecvError::Empty) if is_late => return (events, None),
+                    Err(TryRecvError::Empty) => is_late = !self.waiting.enough(batch - events.len(), until).await,
+                }
+            };
         }
-        (events, None)
     }
 
     async fn send(&mut self, events: Vec<Event>) {

@@ -402,6 +402,28 @@ async fn batches_are_full_or_old_and_come_at_a_rate() {
     work.await.unwrap();
 }
 
+/// Who collects is not woken for each event; nevertheless nothing is lost where a batch is larger than the room to wait in.
+#[tokio::test(start_paused = true)]
+async fn a_batch_may_be_larger_than_the_room_before_it() {
+    let (told, metrics) = (Receiver::default(), Arc::<Metrics>::default());
+    let wait = Duration::from_secs(30);
+    let settings = batch::Settings { buffer: 4, batch: 10, batch_bytes: None, wait, throttle: None };
+    let (batches, work) = Batches::new(settings, Output::Webhook(told.webhook()), metrics.clone());
+    let work = tokio::spawn(work);
+    for _ in 0..10 {
+        batches.add(event(Level::Metadata, ""));
+        tokio::task::yield_now().await;
+    }
+    clock::sleep(Duration::from_secs(1)).await;
+    assert_eq!((sizes(&told), metrics.lost_in(Part::Buffered)), (vec![10], 0));
+    for _ in 0..3 {
+        batches.add(event(Level::Metadata, ""));
+    }
+    drop(batches);
+    clock::timeout(Duration::from_secs(1), work).await.expect("the last ones do not wait any more").unwrap();
+    assert_eq!(sizes(&told), [10, 3]);
+}
+
 #[tokio::test]
 async fn it_is_said_why_events_do_not_get_into_a_batch() {
     let (told, metrics) = (Receiver::default(), Arc::<Metrics>::default());
