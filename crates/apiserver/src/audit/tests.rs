@@ -402,7 +402,7 @@ async fn batches_are_full_or_old_and_come_at_a_rate() {
     work.await.unwrap();
 }
 
-/// Who collects is not woken for each event; nevertheless nothing is lost where a batch is larger than the room to wait in.
+/// Events do not wake their collector one by one; nevertheless none is lost where a batch is larger than the room to wait in.
 #[tokio::test(start_paused = true)]
 async fn a_batch_may_be_larger_than_the_room_before_it() {
     let (told, metrics) = (Receiver::default(), Arc::<Metrics>::default());

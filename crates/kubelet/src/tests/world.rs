@@ -397,7 +397,7 @@ impl World {
             left.extend(below(&shared.folder).into_iter().filter(|path| path.contains("/d_")));
             left.extend(below(&shared.links).into_iter().filter(|path| path.contains("_d_")));
         }
-        // What all Pods share stays for the next ones.
+        // The file system that all Pods share stays for the next ones.
         let mounted = self.mounts.points().into_iter().filter(|point| *point != in_memory);
         left.extend(mounted.map(|point| format!("mounted: {}", point.display())));
         if !self.engine.is_empty() {

@@ -1,7 +1,6 @@
 //! The folders of volumes: made, and removed with what is mounted in them.
 
 use std::{
-    io::ErrorKind::NotFound,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -22,13 +21,8 @@ pub fn make(path: &Path) -> Result<(), VolumeError> {
 }
 
 /// Unmounts what is mounted at and below a folder, then removes it. A folder from which something could not be
-/// unmounted is not emptied.
+/// unmounted is not emptied. Nothing is asked of the folder before: what is mounted there may not answer.
 pub async fn remove(path: PathBuf, mounter: Arc<dyn Mounter>) -> Result<(), VolumeError> {
-    let work = move || {
-        // At a link nothing is mounted, and at nothing neither: the table of mounts, which is long, is not read.
-        let is_plain = path.symlink_metadata().map_or_else(|e| e.kind() == NotFound, |meta| meta.is_symlink());
-        let unmounted = if is_plain { Ok(()) } else { mounter.unmount(&path) };
-        unmounted.and_then(|()| files::remove(&path)).map_err(file_error(&path))
-    };
+    let work = move || mounter.unmount(&path).and_then(|()| files::remove(&path)).map_err(file_error(&path));
     blocking(work).await
 }

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use crate::volumes::{
     directory,
     error::{VolumeError, file_error},
-    folder::PodFolder,
+    folder::{PodFolder, blocking},
     mounter::Mounter,
-    plugin::Request,
+    plugin::{Request, Unmount},
 };
 
 /// The most objects, or fields, that the volumes of a Pod show which shares the file system. None is larger than what an API server
@@ -88,6 +88,17 @@ fn lead(link: &Path, folder: &Path, root: &Path, mounter: &dyn Mounter) -> Resul
         parent.link(&target, name)
     });
     made.map_err(file_error(link))
+}
+
+/// Undoes what [`Place::make`] did for one volume. At a link nothing is mounted: the table of mounts, which is long, is not read. The
+/// folder that it leads to goes with those of the Pod's other volumes.
+pub async fn unmount(what: &Unmount<'_>, plugin: &str) -> Result<(), VolumeError> {
+    let path = what.folder.volume(plugin, what.volume);
+    let is_shared = what.mounted.is_some_and(|mounted| mounted.path.starts_with(what.folder.in_memory()));
+    if !is_shared {
+        return directory::remove(path, what.mounter.clone()).await;
+    }
+    blocking(move || files::remove(&path).map_err(file_error(&path))).await
 }
 
 /// Removes what a Pod has in the file system that is shared.

@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::Volume;
 use crate::volumes::{
     content,
     error::VolumeError,
-    plugin::{Mounted, Plugin, Request},
+    in_memory,
+    plugin::{Mounted, Plugin, Request, Unmount},
 };
 
 pub struct DownwardApi;
@@ -27,5 +28,9 @@ impl Plugin for DownwardApi {
             let files = content::downward_api(request, items, source.default_mode)?;
             content::fill(request, self.name(), files, true).await
         })
+    }
+
+    fn unmount<'a>(&'a self, what: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
+        Box::pin(in_memory::unmount(what, self.name()))
     }
 }

@@ -8,7 +8,8 @@ use crate::volumes::{
     atomic::{File, Files},
     content::{self, Keys},
     error::VolumeError,
-    plugin::{Followed, Mounted, Plugin, Request},
+    in_memory,
+    plugin::{Followed, Mounted, Plugin, Request, Unmount},
     sources::certificates::Place,
 };
 
@@ -35,6 +36,10 @@ impl Plugin for Projected {
             }
             content::fill(request, self.name(), files, true).await
         })
+    }
+
+    fn unmount<'a>(&'a self, what: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
+        Box::pin(in_memory::unmount(what, self.name()))
     }
 
     fn follows(&self, volume: &Volume) -> Vec<Followed> {

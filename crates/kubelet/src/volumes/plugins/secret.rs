@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::Volume;
 use crate::volumes::{
     content::{self, Keys},
     error::VolumeError,
-    plugin::{Followed, Mounted, Plugin, Request},
+    in_memory,
+    plugin::{Followed, Mounted, Plugin, Request, Unmount},
 };
 
 pub struct Secret;
@@ -28,6 +29,10 @@ impl Plugin for Secret {
             let files = content::secret(request, keys).await?;
             content::fill(request, self.name(), files, true).await
         })
+    }
+
+    fn unmount<'a>(&'a self, what: &'a Unmount<'a>) -> BoxFuture<'a, Result<(), VolumeError>> {
+        Box::pin(in_memory::unmount(what, self.name()))
     }
 
     fn follows(&self, volume: &Volume) -> Vec<Followed> {
