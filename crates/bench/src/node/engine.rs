@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kubelet::pod::desired::POD_NAME;
 use runtime::{
     Cri, Runtime,
     container::ContainerConfig,
@@ -83,6 +84,19 @@ impl Engine {
         report.add(&what, all.seconds, "s", None, note);
         remove(&self.cri).await?;
         Ok(all.seconds)
+    }
+}
+
+impl Engine {
+    /// When it had started the containers of a node's Pods, in seconds since 1970, by the names of these.
+    pub async fn started(&self) -> anyhow::Result<HashMap<String, f64>> {
+        let mut started = HashMap::new();
+        for container in self.cri.containers(None).await? {
+            let Some(pod) = container.labels.get(POD_NAME) else { continue };
+            let status = self.cri.container_status(&container.id).await?;
+            started.insert(pod.clone(), status.started_at as f64 / 1e9);
+        }
+        Ok(started)
     }
 }
 

@@ -109,7 +109,7 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     let engine = engine::Engine::of(&folder);
     engine.one_after_another(report).await?;
     let alone = engine.at_once(burst::FEW, report).await?;
-    burst::measure(burst::FEW, alone, &api, pid, report).await?;
+    burst::measure(burst::FEW, (&engine, alone), &api, pid, report).await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = used(pid);
     const WINDOW: f64 = 60.0;
@@ -122,7 +122,7 @@ pub async fn measure(skiff: &Path, report: &mut Report) -> anyhow::Result<()> {
     report.add("whole node idle: disk writes", per_day, "MB/day", Some(AtMost(50.0)), "from 60 s");
     let alone = engine.at_once(burst::MANY, report).await?;
     // The connection had nothing to do for minutes, and the server may have ended it.
-    burst::measure(burst::MANY, alone, &connect().await?, pid, report).await?;
+    burst::measure(burst::MANY, (&engine, alone), &connect().await?, pid, report).await?;
     drop(cluster);
     Ok(())
 }
