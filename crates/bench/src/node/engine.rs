@@ -85,9 +85,7 @@ impl Engine {
         remove(&self.cri).await?;
         Ok(all.seconds)
     }
-}
 
-impl Engine {
     /// When it had started the containers of a node's Pods, in seconds since 1970, by the names of these.
     pub async fn started(&self) -> anyhow::Result<HashMap<String, f64>> {
         let mut started = HashMap::new();

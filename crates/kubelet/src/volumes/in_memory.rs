@@ -182,8 +182,8 @@ mod tests {
         check(bundle("signerName"), false);
     }
 
-    fn shared(kubelet: &Path) -> (PodFolder, Place) {
-        let pod = PodFolder::new(kubelet, "u");
+    fn shared(kubelet: &Path, uid: &str) -> (PodFolder, Place) {
+        let pod = PodFolder::new(kubelet, uid);
         let (folder, link) = (pod.in_memory().join("v"), pod.volume("secret", "v"));
         let place = Place::Shared { root: pod.all_in_memory().to_owned(), folder, link };
         (pod, place)
@@ -194,7 +194,7 @@ mod tests {
         let kubelet = tempfile::tempdir().unwrap();
         let mounter = Recorded::default();
         for before in ["", "folder", "link", "same"] {
-            let (pod, place) = shared(kubelet.path());
+            let (pod, place) = shared(kubelet.path(), "u");
             let link = pod.volume("secret", "v");
             match before {
                 "folder" => {
@@ -223,10 +223,8 @@ mod tests {
         let mounter: Arc<dyn Mounter> = Arc::new(Kernel);
         let root = PodFolder::new(kubelet.path(), "u").all_in_memory().to_owned();
         let make = |uid: usize| {
-            let (pod, mounter) = (PodFolder::new(kubelet.path(), &uid.to_string()), mounter.clone());
+            let ((pod, place), mounter) = (shared(kubelet.path(), &uid.to_string()), mounter.clone());
             move || {
-                let (folder, link) = (pod.in_memory().join("v"), pod.volume("secret", "v"));
-                let place = Place::Shared { root: pod.all_in_memory().to_owned(), folder, link };
                 let made = place.make(&*mounter).map(|folder| fs::write(folder.join("f"), "1").unwrap());
                 made.map(|()| pod)
             }

@@ -214,10 +214,7 @@ pub async fn unmount(
     (csi, remote): (&Csi, &Remote),
     figures: &Figures,
 ) -> Result<(), VolumeError> {
-    // Few Pods have any, and the table of mounts is long.
-    if folder.sub_paths().exists() {
-        directory::remove(folder.sub_paths(), mounter.clone()).await?;
-    }
+    directory::remove(folder.sub_paths(), mounter.clone()).await?;
     // Nobody can take back a disk that is open.
     remote.release(folder, mounter).await?;
     // Drivers have records of their own, which name more than those that are mounted.
