@@ -239,18 +239,20 @@ echo "    $(cat "$SAID/rounds") changes, $(wc -l <"$SAID/jobs") pieces of work"
 engine() { ctr -a "$NODE/run/containerd.sock" -n k8s.io "$@"; }
 # What the API's Pods need, one thing a line.
 wanted() {
-    local uid address containers name
-    while read -r uid address containers; do
+    local uid address medium containers name
+    while read -r uid address medium containers; do
         [ -n "$uid" ] || continue
-        printf '%s\n' "folder $uid" "cgroup $uid" "mounts $uid" "logs $uid" "sandbox $uid" "address $address" link shm namespace shim rootfs
+        printf '%s\n' "folder $uid" "cgroup $uid" "token $uid" "logs $uid" "sandbox $uid" "address $address" link shm namespace shim rootfs
+        [ "$medium" != Memory ] || echo "mounts $uid"
         for name in ${containers//,/ }; do printf '%s\n' "container $uid $name" rootfs; done
-    done < <(k get pods -A --no-headers -o 'custom-columns=:.metadata.uid,:.status.podIP,:.spec.containers[*].name')
+    done < <(k get pods -A --no-headers -o 'custom-columns=:.metadata.uid,:.status.podIP,:.spec.volumes[*].emptyDir.medium,:.spec.containers[*].name')
     k get pv -o name | sed 's/.*/volume/'
 }
 # What there is, in the same words.
 found() {
     local id
     ls "$NODE/kubelet/pods" | sed 's/^/folder /'
+    ls "$NODE/kubelet/volumes-in-memory" | sed 's/^/token /'
     find /sys/fs/cgroup/kubepods /sys/fs/cgroup/*/kubepods -name 'pod*' -printf '%f\n' 2>/dev/null | sort -u | sed 's/^pod/cgroup /'
     grep -o " $NODE/kubelet/pods/[^/]*" /proc/mounts | sort -u | sed 's|.*/|mounts |'
     ls "$NODE/logs" | sed 's/.*_/logs /'
