@@ -174,14 +174,15 @@ impl Talk {
                 let answering = Answering::new(&pace);
                 request.extensions_mut().insert(answering.clone());
                 let (answer, keeper) = (handle(request), keeper.clone());
-                async move {
+                // hyper moves it about ten times, from its call to its end, and what answers a request is thousands of bytes.
+                Box::pin(async move {
                     let answer = answer.await;
                     if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                         // From here on the connection is all there is of the answer.
                         *keeper.lock() = Some(answering.clone());
                     }
                     Ok::<_, Infallible>(answer.map(|body| Paced { body, answering }))
-                }
+                })
             }
         });
         let turns = Turns::default();

@@ -2,13 +2,12 @@
 //!
 //! It asks the kernel for huge pages where the kernel gives them on request, which makes an idle process half as large
 //! again. And it gives memory back when it is next used after a second, which after a burst of work may be never: with a
-//! tenth of that the burst itself gives most of it back, and each request costs the same. It reads its settings from the
-//! environment before `main` begins, so a process that stays starts itself once more.
+//! tenth of that the burst itself gives most of it back, and each request costs the same.
 //!
 //! Each thread looks after memory of its own, and looks through it when it needs more. What a burst has left in it is given back by
 //! threads that have nothing to do.
 
-use std::{cell::Cell, os::unix::process::CommandExt, process::Command};
+use std::cell::Cell;
 
 use clock::{Duration, Instant};
 
@@ -20,8 +19,8 @@ use profile::heap::Recorded;
 // SAFETY: mimalloc knows by its address what a piece of memory is, and takes no notice of the layout that it is given back with.
 static ALLOCATOR: Recorded<MiMalloc> = unsafe { Recorded::over(MiMalloc) };
 
-/// The delay is in milliseconds.
-const SETTINGS: [(&str, &str); 2] = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "100")];
+/// What mimalloc reads from the environment. The delay is in milliseconds.
+pub const SETTINGS: [(&str, &str); 2] = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "100")];
 
 /// A thread looks through its memory no more often than this: the pages that it gives back and needs again cost a fault each.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -37,23 +36,6 @@ pub fn give_back() {
         COLLECTED.set(Some(now));
         mimalloc::collect();
     }
-}
-
-/// Makes sure that this process runs with these settings; returns when it does. A value that the user set is left alone.
-pub fn settle() {
-    let missing: Vec<_> = SETTINGS.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()).collect();
-    if missing.is_empty() {
-        return;
-    }
-    let Ok(binary) = std::env::current_exe() else { return };
-    let mut args = std::env::args_os();
-    let mut again = Command::new(binary);
-    if let Some(name) = args.next() {
-        again.arg0(name);
-    }
-    // Only a failure returns, and then this process goes on as it is: larger, but right.
-    let error = again.args(args).envs(missing).exec();
-    eprintln!("skiff: cannot start again with settings of the allocator: {error}");
 }
 
 #[cfg(test)]

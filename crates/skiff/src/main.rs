@@ -17,6 +17,7 @@ mod program_text;
 mod progress;
 mod reach;
 mod sentence;
+mod settings;
 mod siblings;
 
 use std::{path::Path, process::ExitCode};
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
         args.insert(1, KUBE_PROXY.to_owned());
     }
     if matches!(args.get(1).map(String::as_str), Some("up" | "server" | "agent")) {
-        allocator::settle();
+        settings::settle();
     }
     if let Err(error) = config_file::insert(&mut args).and_then(|()| kubelet_flags::insert(&mut args)) {
         return fail(&error);

@@ -1,6 +1,6 @@
 //! The one table of resources and subresources that the verbs of the pipeline do not cover.
 
-use std::future::Future;
+use std::{collections::HashMap, future::Future};
 
 use api::status::StatusError;
 use futures::future::BoxFuture;
@@ -28,16 +28,18 @@ pub type Key = (&'static str, &'static str, &'static str);
 
 #[derive(Default)]
 pub struct Specials {
-    entries: Vec<(Key, Box<dyn Special>)>,
+    entries: HashMap<Key, Box<dyn Special>>,
 }
 
 impl Specials {
     pub fn add(&mut self, key: Key, special: impl Special + 'static) {
-        self.entries.push((key, Box::new(special)));
+        let before = self.entries.insert(key, Box::new(special));
+        assert!(before.is_none(), "two specials for {key:?}");
     }
 
-    pub fn get(&self, group: &str, plural: &str, subresource: &str) -> Option<&dyn Special> {
-        let wanted = (group, plural, subresource);
-        self.entries.iter().find(|(key, _)| *key == wanted).map(|(_, special)| &**special)
+    /// Every request asks.
+    pub fn get<'a>(&'a self, group: &'a str, plural: &'a str, subresource: &'a str) -> Option<&'a dyn Special> {
+        let entries: &HashMap<(&'a str, &'a str, &'a str), _> = &self.entries;
+        entries.get(&(group, plural, subresource)).map(|special: &Box<dyn Special>| &**special)
     }
 }
