@@ -235,31 +235,38 @@ impl Planner<'_> {
         self.out.steps.push(Step::MakeSandbox { attempt });
     }
 
-    /// Runs the init containers in their order; true when the main ones may run.
+    /// Runs the init containers in their order; true when the main ones may run. The furthest that has begun tells whose turn it is:
+    /// those before it have had theirs, and a sidecar among them that has ended comes back beside it.
     fn initialize(&mut self) -> bool {
-        let begun = self.desired.spec().containers.iter().any(|c| self.running.current(&c.name).is_some());
-        for container in self.desired.init_containers() {
-            let sidecar = is_sidecar(container);
-            match self.running.current(&container.name) {
-                Some(ran) if ran.state == State::Running => {
-                    if sidecar && (self.condemned(ran) || self.replaced(ran, container, "Init container", "")) {
-                        return begun;
-                    }
-                    if !(begun || sidecar && self.memory.run(&ran.id).started) {
-                        return false;
-                    }
+        let all = self.desired.init_containers();
+        let has_begun = |c: &Container| self.running.current(&c.name).is_some();
+        let had_their_turn = match self.desired.spec().containers.iter().any(has_begun) {
+            true => all.len(),
+            false => all.iter().rposition(has_begun).unwrap_or_default(),
+        };
+        let (before, rest) = all.split_at(had_their_turn);
+        for sidecar in before.iter().filter(|c| is_sidecar(c)) {
+            self.init(sidecar);
+        }
+        rest.iter().all(|container| self.init(container))
+    }
+
+    /// Goes on with one init container; true when the next one may run.
+    fn init(&mut self, container: &Container) -> bool {
+        let sidecar = is_sidecar(container);
+        match self.running.current(&container.name) {
+            Some(ran) if ran.state == State::Running => {
+                if sidecar && !self.condemned(ran) {
+                    self.replaced(ran, container, "Init container", "");
                 }
-                Some(ran) if ran.state == State::Exited && !sidecar && ran.exit_code == 0 => {}
-                _ if begun && !sidecar => {}
-                ran => {
-                    self.start(container, ran);
-                    if !begun {
-                        return false;
-                    }
-                }
+                sidecar && self.memory.run(&ran.id).started
+            }
+            Some(ran) if ran.state == State::Exited && !sidecar && ran.exit_code == 0 => true,
+            ran => {
+                self.start(container, ran);
+                false
             }
         }
-        true
     }
 
     fn main(&mut self, container: &Container) {
@@ -419,6 +426,36 @@ mod tests {
         check("deleted Always", "i:0 s:up m:up", &started, "killall");
         check("deleted Always", "i:0 s:0 m:0", &started, "stopsandbox");
         check("deleted Always", "nothing", &none, "finish");
+    }
+
+    #[test]
+    fn a_sidecar_that_waits_for_its_restart_holds_back_none_that_comes_after_it() {
+        let pod = pod_of(json::json!({"spec": {
+            "restartPolicy": "Always",
+            "initContainers": [
+                { "name": "s", "restartPolicy": "Always" }, { "name": "i" }, { "name": "t", "restartPolicy": "Always" }, { "name": "j" },
+            ],
+            "containers": [{ "name": "m" }],
+        }}));
+        let mut memory = prepared();
+        memory.container_mut("s").backoff = Some(Backoff::next(None, now(), now(), Pauses::USUAL));
+        memory.run_mut("t2").started = true;
+        let check = |text: &str, memory: &Memory, expected: &str| {
+            assert_eq!(in_words(&decide(&pod, &running(&pod, text), memory, now())), expected, "{text}");
+        };
+        // It has to start once before others may.
+        check("s:1", &memory, " wait 10");
+        check("s:1 i:up", &memory, " wait 10");
+        check("s:1 i:1", &memory, "start i 1 wait 10");
+        check("s:1 i:0", &memory, "start t 0 wait 10");
+        check("s:1 i:0 t:up", &memory, "start j 0 wait 10");
+        check("s:1 i:0 t:up j:0", &memory, "start m 0 wait 10");
+        check("s:1 i:0 t:0 j:up", &memory, "start t 1 wait 10");
+        check("s:1 i:0 t:0 j:0 m:up", &memory, "start t 1 wait 10");
+        let mut condemned = memory.clone();
+        condemned.run_mut("t2").started = false;
+        condemned.run_mut("t2").condemned = Some(KillReason::default());
+        check("s:1 i:0 t:up", &condemned, "kill t wait 10");
     }
 
     #[test]

@@ -67,8 +67,7 @@ impl Ending<'_> {
         }
         // Out of time, the order does not matter any more.
         let _ = clock::timeout(grace.saturating_sub(begun.elapsed()), turn).await;
-        let left = grace.saturating_sub(begun.elapsed()).max(LEAST);
-        self.stop(ran, left).await
+        self.stop(ran, left(grace, begun.elapsed())).await
     }
 
     /// Ends one container at once: no hook runs, and what does not end by the signal is killed after two seconds.
@@ -111,6 +110,11 @@ impl Ending<'_> {
         let failures: Vec<String> = futures::future::join_all(ends).await.into_iter().filter_map(Result::err).collect();
         tell(self.kubelet, self.desired, &failures);
     }
+}
+
+/// The engine counts grace in whole seconds: those that have begun are not over yet.
+fn left(grace: Duration, spent: Duration) -> Duration {
+    grace.saturating_sub(Duration::from_secs(spent.as_secs())).max(LEAST)
 }
 
 /// A call that did not end a part of a Pod, in upstream's words.
@@ -188,6 +192,19 @@ fn predecessors(desired: &DesiredPod, names: &[&str]) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
     use crate::pod::fixture::pod;
+
+    #[test]
+    fn a_container_keeps_the_seconds_that_it_was_promised() {
+        let check = |grace: u64, spent: u64, expected: u64| {
+            let left = left(Duration::from_secs(grace), Duration::from_millis(spent));
+            assert_eq!(left, Duration::from_secs(expected), "{grace} {spent}");
+        };
+        check(30, 1, 30);
+        check(5, 999, 5);
+        check(7, 2_010, 5);
+        check(3, 2_500, 2);
+        check(1, 0, 2);
+    }
 
     #[test]
     fn sidecars_end_after_the_main_containers_the_last_one_first() {

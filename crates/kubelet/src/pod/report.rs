@@ -1,5 +1,6 @@
 //! Writes a Pod's status to the API: only what has changed, only when something has, and beside the work on the Pod. An API server
 //! that does not answer holds up no start, no restart and no end of a container; when it answers again it is told the newest status.
+//! Of its Pods the kubelet knows best: what others have written over it is put right.
 //! Upstream counterpart: pkg/kubelet/status (Manager).
 
 use std::{sync::Arc, time::Duration};
@@ -9,13 +10,17 @@ use client::{Api, Key, rest::DeleteOptions};
 use clock::Instant;
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::{
     kubelet::{Kubelet, PATIENCE},
     pod::{
         desired::DesiredPod,
-        status::conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING},
+        status::{
+            self,
+            conditions::{RESIZE_IN_PROGRESS, RESIZE_PENDING},
+        },
+        workers::Inbox,
     },
 };
 
@@ -71,6 +76,8 @@ fn difference(before: &PodStatus, after: &PodStatus) -> Value {
 
 /// When a status that could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// A status that looks different in the API is looked at again after this time: events of what was written here have come by then.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// A status that the API is to show. They are numbered from 1.
 #[derive(Clone, Default)]
@@ -99,13 +106,24 @@ pub struct Reporter {
     behind: Option<Instant>,
     wanted: watch::Receiver<Wanted>,
     tried: watch::Sender<u64>,
+    /// The Pod and its mirror as the API has them, and that they may show something else.
+    desired: watch::Receiver<DesiredPod>,
+    mirror: watch::Receiver<Option<Arc<Pod>>>,
+    doubt: Arc<Notify>,
 }
 
 /// Both ends for a Pod of which the API shows `status`.
-pub fn outbox(kubelet: Arc<Kubelet>, desired: &DesiredPod, status: Arc<PodStatus>) -> (Outbox, Reporter) {
+pub fn outbox(
+    kubelet: Arc<Kubelet>,
+    desired: &DesiredPod,
+    status: Arc<PodStatus>,
+    inbox: &Inbox,
+) -> (Outbox, Reporter) {
     let ((wanted, asked), (tried, done)) = (watch::channel(Wanted::default()), watch::channel(0));
     let (pod, shown) = (Key::new(desired.namespace(), desired.name()), (desired.uid().to_owned(), status));
-    (Outbox { wanted, tried: done }, Reporter { kubelet, pod, shown, behind: None, wanted: asked, tried })
+    let (desired, mirror, doubt) = (inbox.desired.clone(), inbox.mirror.clone(), inbox.doubt.clone());
+    let reporter = Reporter { kubelet, pod, shown, behind: None, wanted: asked, tried, desired, mirror, doubt };
+    (Outbox { wanted, tried: done }, reporter)
 }
 
 impl Outbox {
@@ -132,17 +150,51 @@ impl Outbox {
 impl Reporter {
     /// Writes until it is dropped. A write has a large future, which is there only while it lasts.
     pub async fn run(mut self: Box<Self>) {
-        while self.wanted.changed().await.is_ok() {
+        let doubt = self.doubt.clone();
+        loop {
+            // A doubt that a new status cuts short comes again with the event of it.
+            let in_doubt = async {
+                doubt.notified().await;
+                clock::sleep(SETTLED).await;
+            };
+            tokio::select! {
+                changed = self.wanted.changed() => if changed.is_err() {
+                    return std::future::pending().await;
+                },
+                () = in_doubt => if !self.is_overwritten() {
+                    continue;
+                },
+            }
             while !Box::pin(self.write()).await {
                 clock::sleep(RETRY).await;
             }
         }
-        std::future::pending().await
+    }
+
+    /// Whether the API shows another status than the one that was written last. A Pod that others have ended stays so.
+    fn is_overwritten(&mut self) -> bool {
+        let wanted = self.wanted.borrow().clone();
+        let is_it = |pod: &&Arc<Pod>| pod.metadata.uid.as_deref() == Some(wanted.uid.as_str());
+        let desired = self.desired.borrow();
+        let mirror = self.mirror.borrow();
+        let found = [Some(&desired.pod), mirror.as_ref()].into_iter().flatten().find(is_it);
+        let Some(pod) = found.filter(|pod| wanted.number > 0 && !desired.removed && !api::rules::pod::is_terminal(pod))
+        else {
+            return false;
+        };
+        let shown = pod.status.clone().unwrap_or_default();
+        let is_other = !status::is_shown(&shown, &wanted.status);
+        if is_other {
+            tracing::info!(pod = %self.pod, "the status was changed by others, and is written again");
+            self.shown = (wanted.uid, Arc::new(shown));
+        }
+        is_other
     }
 
     /// False when it should be tried again.
     async fn write(&mut self) -> bool {
         let wanted = self.wanted.borrow_and_update().clone();
+        let is_new = wanted.number > *self.tried.borrow();
         if self.shown.0 != wanted.uid {
             // A new mirror, which shows nothing.
             self.shown = (wanted.uid, Arc::default());
@@ -150,7 +202,7 @@ impl Reporter {
         let (uid, shown) = &self.shown;
         let changed = difference(shown, &wanted.status);
         let is_same = changed.as_object().is_none_or(json::Map::is_empty);
-        self.behind = self.behind.or(wanted.since);
+        self.behind = self.behind.or(wanted.since.filter(|_| is_new));
         let written = is_same || write(&self.kubelet, &self.pod, uid, changed).await;
         if written {
             self.shown.1 = wanted.status;

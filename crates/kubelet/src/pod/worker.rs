@@ -101,7 +101,7 @@ pub fn new(kubelet: Arc<Kubelet>, desired: DesiredPod, refusal: Option<Refusal>)
         refuse(&kubelet, &desired, &mut memory, refusal);
     }
     let (handle, inbox) = workers::channels(desired.clone(), is_refused);
-    let (outbox, reporter) = report::outbox(kubelet.clone(), &desired, handle.status());
+    let (outbox, reporter) = report::outbox(kubelet.clone(), &desired, handle.status(), &inbox);
     let worker = Box::new(Worker {
         kubelet,
         memory,

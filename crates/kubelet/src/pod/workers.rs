@@ -41,6 +41,7 @@ pub struct Handle {
     mirror: watch::Sender<Option<Arc<Pod>>>,
     eviction: watch::Sender<Option<Eviction>>,
     wake: Arc<Notify>,
+    doubt: Arc<Notify>,
     status: watch::Receiver<Arc<PodStatus>>,
     settled: watch::Receiver<bool>,
     /// The Pod was not let in: it takes nothing of the node.
@@ -56,6 +57,8 @@ pub struct Inbox {
     pub eviction: watch::Receiver<Option<Eviction>>,
     /// The engine may have something new.
     pub wake: Arc<Notify>,
+    /// The API may show another status than the kubelet's.
+    pub doubt: Arc<Notify>,
     /// The status as it is reported, or about to be.
     pub status: watch::Sender<Arc<PodStatus>>,
     /// Nothing that was made for the Pod is left.
@@ -69,16 +72,17 @@ pub fn channels(desired: DesiredPod, is_refused: bool) -> (Handle, Inbox) {
     let (mirror, mirror_rx) = watch::channel(None);
     let (eviction, eviction_rx) = watch::channel(None);
     let (settled_tx, settled) = watch::channel(false);
-    let wake = Arc::new(Notify::new());
+    let (wake, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let inbox = Inbox {
         desired: desired_rx,
         mirror: mirror_rx,
         eviction: eviction_rx,
         wake: wake.clone(),
+        doubt: doubt.clone(),
         status: status_tx,
         settled: settled_tx,
     };
-    (Handle { desired, mirror, eviction, wake, status, settled, is_refused }, inbox)
+    (Handle { desired, mirror, eviction, wake, doubt, status, settled, is_refused }, inbox)
 }
 
 fn has_left(status: &PodStatus) -> bool {
@@ -121,6 +125,7 @@ impl Handle {
     /// Takes in the newest object. The worker is told when there is something in it for the worker to do. A Pod that was
     /// removed stays so: one of the same uid begins when this one has gone.
     pub fn update(&self, mut fresh: DesiredPod) -> bool {
+        self.compare(&fresh.pod);
         self.desired.send_if_modified(|held| {
             let concerns_worker = fresh.concerns_worker(held);
             fresh.removed |= held.removed;
@@ -129,12 +134,20 @@ impl Handle {
         })
     }
 
+    /// Most of what differs is about to be written, or was when this was; whoever writes looks again.
+    fn compare(&self, pod: &Pod) {
+        if pod.status.as_ref().is_some_and(|shown| !status::is_shown(shown, &self.status.borrow())) {
+            self.doubt.notify_one();
+        }
+    }
+
     /// The source no longer has the Pod.
     pub fn remove(&self) {
         self.desired.send_if_modified(|held| !std::mem::replace(&mut held.removed, true));
     }
 
     pub fn set_mirror(&self, mirror: &Arc<Pod>) {
+        self.compare(mirror);
         self.mirror.send_if_modified(|held| {
             let is_other = held.as_ref().map(|h| &h.metadata.uid) != Some(&mirror.metadata.uid);
             *held = Some(mirror.clone());

@@ -53,6 +53,29 @@ fn a_pod_runs_restarts_with_pauses_and_goes() {
 }
 
 #[test]
+fn a_status_that_others_have_written_over_is_put_right_and_that_of_a_pod_that_they_have_ended_is_not() {
+    let world = World::new();
+    world.make_pod("p", one_container("Always"));
+    world.life(None, async || {
+        until("the Pod is ready", || world.is_ready("p")).await;
+        let address = world.pod("p").unwrap()["status"]["podIP"].clone();
+        world.overwrite_status("p", |status| {
+            status["podIP"] = "9.9.9.9".into();
+            let conditions = status["conditions"].as_array_mut().unwrap();
+            conditions.iter_mut().for_each(|condition| condition["status"] = "False".into());
+            conditions.push(json!({"type": "example.com/other", "status": "True"}));
+        });
+        assert!(!world.is_ready("p"));
+        until("it is ready again", || world.is_ready("p")).await;
+        assert_eq!(world.pod("p").unwrap()["status"]["podIP"], address);
+        assert_eq!(world.said("p", "example.com/other")["status"], "True");
+        world.overwrite_status("p", |status| status["phase"] = "Failed".into());
+        clock::sleep(Duration::from_secs(30)).await;
+        assert_eq!(world.phase("p"), "Failed");
+    });
+}
+
+#[test]
 fn a_container_with_another_image_does_not_pause_for_what_it_did_before() {
     let world = World::new();
     world.make_pod("p", one_container("Always"));

@@ -330,6 +330,13 @@ impl World {
         self.api.put(&pod_path(name), pod);
     }
 
+    /// Writes over what the kubelet says of a Pod.
+    pub fn overwrite_status(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut pod = self.pod(name).unwrap();
+        change(&mut pod["status"]);
+        self.api.put(&pod_path(name), pod);
+    }
+
     /// A condition of a Pod; null while it has none of that type.
     pub fn said(&self, name: &str, kind: &str) -> Value {
         let pod = self.pod(name).unwrap_or_default();

@@ -36,11 +36,13 @@ pub struct Kernel;
 
 impl Mounter for Kernel {
     fn in_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()> {
-        tmpfs(path, size.map(|bytes| format!("size={bytes}")).as_deref())
+        // Programs of a Pod that may make devices, or run as their owner, may do so here as on the node's disk.
+        tmpfs(path, MsFlags::empty(), size.map(|bytes| format!("size={bytes}")).as_deref())
     }
 
     fn in_all_memory(&self, path: &Path) -> io::Result<()> {
-        tmpfs(path, Some(&format!("size=100%,nr_inodes=0,mode={:o}", files::modes::NODE_FOLDER)))
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        tmpfs(path, flags, Some(&format!("size=100%,nr_inodes=0,mode={:o}", files::modes::NODE_FOLDER)))
     }
 
     fn in_huge_pages(&self, path: &Path, page: i64) -> io::Result<()> {
@@ -72,11 +74,10 @@ impl Mounter for Kernel {
     }
 }
 
-fn tmpfs(path: &Path, options: Option<&str>) -> io::Result<()> {
+fn tmpfs(path: &Path, flags: MsFlags, options: Option<&str>) -> io::Result<()> {
     if files::mounts::is_mount(path) {
         return Ok(());
     }
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     let mount = |more: Option<&str>| {
         let options: Vec<&str> = options.into_iter().chain(more).collect();
         mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options.join(",").as_str()))

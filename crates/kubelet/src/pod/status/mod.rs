@@ -3,6 +3,7 @@
 pub mod conditions;
 mod container;
 mod last_words;
+mod shown;
 
 use api::rules::pod::is_sidecar;
 use clock::Timestamp;
@@ -11,6 +12,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
+pub use self::shown::is_shown;
 use self::{
     conditions::{DISRUPTION_TARGET, conditions},
     container::of_container,
