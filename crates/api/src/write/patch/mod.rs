@@ -16,6 +16,7 @@ use crate::{
 
 pub mod configuration;
 pub mod json;
+mod lists;
 pub mod merge;
 pub mod strategic;
 

@@ -4,28 +4,24 @@
 //! Upstream's counterpart is apimachinery's `strategicpatch`; the rules here are those of its merge of a patch into an
 //! original.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use json::{Map, Value};
 
+use super::lists::{self, Before, DIRECTIVE, ORDER, Rule};
 use crate::{
     schema::{Field, Type},
     status::StatusError,
 };
 
-const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
-const DELETE_PREFIX: &str = "$deleteFromPrimitiveList/";
-const ORDER_PREFIX: &str = "$setElementOrder/";
+const DELETE: &str = "$deleteFromPrimitiveList";
 
 type Result<T> = std::result::Result<T, StatusError>;
 
-/// How a list in a patch meets the list in the object.
-struct Rule<'t> {
-    merge: bool,
-    key: &'t str,
-    /// The type of the items.
-    items: &'t Type,
+/// The field that a directive beside it is about.
+fn about<'n>(name: &'n str, directive: &str) -> Option<&'n str> {
+    name.strip_prefix(directive)?.strip_prefix('/')
 }
 
 /// Merges `patch` into `current`, an object of type `ty`.
@@ -36,27 +32,21 @@ pub fn apply(ty: &Type, current: Value, patch: &Value) -> Result<Value> {
     Ok(Value::Object(merge_map(ty, current, patch)?))
 }
 
-fn bad_directive(directive: &Value, map: &Map) -> StatusError {
-    let name = directive.as_str().map_or_else(|| directive.to_string(), str::to_owned);
-    let shown = Value::Object(map.clone());
-    StatusError::new(500, "", format!("unknown patch type [{name}] in map: [{shown}]"))
-}
-
 fn merge_map(ty: &Type, mut current: Map, patch: &Map) -> Result<Map> {
-    match patch.get(DIRECTIVE) {
-        Some(Value::String(d)) if d == "replace" => {
+    match patch.get(DIRECTIVE).map(|directive| (directive, directive.as_str())) {
+        Some((_, Some("replace"))) => {
             return Ok(patch.iter().filter(|(k, _)| *k != DIRECTIVE).map(|(k, v)| (k.clone(), v.clone())).collect());
         }
-        Some(Value::String(d)) if d == "delete" => return Ok(Map::new()),
-        Some(Value::String(d)) if d == "merge" => {}
-        Some(other) => return Err(bad_directive(other, patch)),
+        Some((_, Some("delete"))) => return Ok(Map::new()),
+        Some((other, _)) => return Err(lists::bad_directive(other, patch)),
         None => {}
     }
     retain_keys(&mut current, patch)?;
+    let ordered = merge_ordered(ty, &mut current, patch)?;
     delete_from_primitive_lists(&mut current, patch)?;
     for (name, value) in patch {
-        if name == DIRECTIVE || name == RETAIN_KEYS || name.starts_with(DELETE_PREFIX) || name.starts_with(ORDER_PREFIX)
-        {
+        let is_directive = name == RETAIN_KEYS || about(name, DELETE).is_some() || about(name, ORDER).is_some();
+        if is_directive || ordered.contains(name.as_str()) {
             continue;
         }
         if value.is_null() {
@@ -66,8 +56,34 @@ fn merge_map(ty: &Type, mut current: Map, patch: &Map) -> Result<Map> {
         let merged = merge_value(ty, name, current.remove(name), value)?;
         current.insert(name.clone(), merged);
     }
-    set_orders(ty, &mut current, patch)?;
     Ok(current)
+}
+
+/// Merges the lists whose order the patch tells. Returns their names.
+fn merge_ordered<'p>(ty: &Type, current: &mut Map, patch: &'p Map) -> Result<HashSet<&'p str>> {
+    let mut names = HashSet::new();
+    for (directive, order) in patch {
+        let Some(name) = about(directive, ORDER) else { continue };
+        let order = lists::expect_list(order)?;
+        let live = current.get(name).map(lists::expect_list).transpose()?;
+        let new = patch.get(name).map(lists::expect_list).transpose()?;
+        let rule = list_rule(ty, name);
+        lists::check_order(new.map_or(&[], Vec::as_slice), order, rule.key)?;
+        names.insert(name);
+        if live.is_none() && new.is_none() {
+            continue;
+        }
+        let before = Before::of(live.map_or(&[], Vec::as_slice), rule.key)?;
+        let mut merged = match current.remove(name) {
+            Some(Value::Array(live)) => live,
+            _ => Vec::new(),
+        };
+        if let Some(new) = new {
+            merged = lists::merge(&rule, merged, new, &merge_map)?;
+        }
+        current.insert(name.to_owned(), Value::Array(before.arrange(merged, order)?));
+    }
+    Ok(names)
 }
 
 /// Merges one field; an original of another type is replaced.
@@ -90,7 +106,7 @@ fn merge_value(ty: &Type, name: &str, original: Option<Value>, patch: &Value) ->
                 Some(Value::Array(old)) => old,
                 _ => Vec::new(),
             };
-            merge_list(&rule, old, new).map(Value::Array)
+            lists::merge(&rule, old, new, &merge_map).map(Value::Array)
         }
         (_, other) => Ok(other.clone()),
     }
@@ -130,7 +146,7 @@ fn retain_keys(current: &mut Map, patch: &Map) -> Result<()> {
 
 fn delete_from_primitive_lists(current: &mut Map, patch: &Map) -> Result<()> {
     for (directive, values) in patch {
-        let Some(name) = directive.strip_prefix(DELETE_PREFIX) else { continue };
+        let Some(name) = about(directive, DELETE) else { continue };
         let Some(values) = values.as_array() else {
             return Err(StatusError::bad_request("invalid patch format of primitive list"));
         };
@@ -140,129 +156,6 @@ fn delete_from_primitive_lists(current: &mut Map, patch: &Map) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn merge_list(rule: &Rule<'_>, old: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>> {
-    if !rule.merge {
-        return Ok(without_directives(patch));
-    }
-    if patch.iter().chain(&old).any(Value::is_array) {
-        return Err(StatusError::new(422, "", "lists of lists are not supported"));
-    }
-    if rule.key.is_empty() {
-        return Ok(merge_scalars(old, patch));
-    }
-    merge_objects(rule, old, patch)
-}
-
-/// A list that replaces: an item that is only `$patch: replace` marks that and is no item.
-fn without_directives(patch: &[Value]) -> Vec<Value> {
-    let marker = |v: &Value| v.as_object().is_some_and(|m| m.len() == 1 && m.contains_key(DIRECTIVE));
-    patch.iter().filter(|v| !marker(v)).cloned().collect()
-}
-
-/// The union, the patch's new items last.
-fn merge_scalars(mut old: Vec<Value>, patch: &[Value]) -> Vec<Value> {
-    let mut known: HashSet<&Value> = old.iter().collect();
-    let new: Vec<Value> = patch.iter().filter(|value| known.insert(value)).cloned().collect();
-    old.extend(new);
-    old
-}
-
-fn merge_objects(rule: &Rule<'_>, mut old: Vec<Value>, patch: &[Value]) -> Result<Vec<Value>> {
-    let mut items: Vec<&Map> = Vec::with_capacity(patch.len());
-    let mut deleted: HashSet<&Value> = HashSet::new();
-    let mut replace = false;
-    for item in patch {
-        let Value::Object(map) = item else {
-            return Err(StatusError::new(500, "", "invalid patch format: list of objects expected"));
-        };
-        match map.get(DIRECTIVE).map(|d| (d, d.as_str())) {
-            Some((_, Some("replace"))) => replace = true,
-            Some((_, Some("delete"))) => drop(deleted.insert(key_of(map, rule.key)?)),
-            Some((_, Some("merge"))) | None => items.push(map),
-            Some((other, _)) => return Err(bad_directive(other, map)),
-        }
-    }
-    if replace {
-        return Ok(patch.iter().filter(|v| v.get(DIRECTIVE).is_none()).cloned().collect());
-    }
-    old.retain(|o| o.get(rule.key).is_none_or(|key| !deleted.contains(key)));
-    // Where the first item of each key stands, those that the patch adds behind the others.
-    let mut places: HashMap<&Value, usize> = HashMap::with_capacity(old.len());
-    for (at, item) in old.iter().enumerate() {
-        if let Some(key) = item.get(rule.key) {
-            places.entry(key).or_insert(at);
-        }
-    }
-    let mut end = old.len();
-    let mut placed = Vec::with_capacity(items.len());
-    for map in items {
-        let at = *places.entry(key_of(map, rule.key)?).or_insert(end);
-        end += usize::from(at == end);
-        placed.push((at, map));
-    }
-    for (at, map) in placed {
-        match old.get_mut(at).map(Value::take) {
-            Some(Value::Object(original)) => old[at] = Value::Object(merge_map(rule.items, original, map)?),
-            Some(_) => {}
-            None => old.push(Value::Object(merge_map(rule.items, Map::new(), map)?)),
-        }
-    }
-    Ok(old)
-}
-
-fn key_of<'v>(map: &'v Map, key: &str) -> Result<&'v Value> {
-    map.get(key).ok_or_else(|| {
-        let shown = Value::Object(map.clone());
-        StatusError::new(500, "", format!("map: {shown} does not contain declared merge key: {key}"))
-    })
-}
-
-/// Puts the items of the lists that `$setElementOrder` names into its order. Items it does not name are the server's own:
-/// they keep their place relative to the named items before them.
-fn set_orders(ty: &Type, current: &mut Map, patch: &Map) -> Result<()> {
-    for (directive, order) in patch {
-        let Some(name) = directive.strip_prefix(ORDER_PREFIX) else { continue };
-        let Some(order) = order.as_array() else {
-            return Err(StatusError::bad_request("invalid patch format of setElementOrder list"));
-        };
-        let rule = list_rule(ty, name);
-        if let Some(Value::Array(list)) = current.get_mut(name) {
-            let identity = |v: &Value| if rule.key.is_empty() { Some(v.clone()) } else { v.get(rule.key).cloned() };
-            let order: Vec<Value> = order.iter().filter_map(identity).collect();
-            *list = reorder(std::mem::take(list), &order, identity);
-        }
-    }
-    Ok(())
-}
-
-fn reorder(list: Vec<Value>, order: &[Value], identity: impl Fn(&Value) -> Option<Value>) -> Vec<Value> {
-    let mut ranks: HashMap<&Value, usize> = HashMap::with_capacity(order.len());
-    for (at, id) in order.iter().enumerate() {
-        ranks.entry(id).or_insert(at);
-    }
-    let rank = |v: &Value| identity(v).and_then(|id| ranks.get(&id).copied());
-    let mut named: Vec<(usize, Value)> = Vec::new();
-    // An item of the server's own with the number of named items that stood before it.
-    let mut others: Vec<(usize, Value)> = Vec::new();
-    for item in list {
-        match rank(&item) {
-            Some(at) => named.push((at, item)),
-            None => others.push((named.len(), item)),
-        }
-    }
-    named.sort_by_key(|(at, _)| *at);
-    let mut out = Vec::with_capacity(named.len() + others.len());
-    let mut others = others.into_iter().peekable();
-    for (at, (_, item)) in named.into_iter().enumerate() {
-        while let Some((_, other)) = others.next_if(|(before, _)| *before <= at) {
-            out.push(other);
-        }
-        out.push(item);
-    }
-    out.extend(others.map(|(_, other)| other));
-    out
 }
 
 #[cfg(test)]
@@ -282,7 +175,7 @@ mod tests {
         check(
             json!({"containers": [{"name": "a", "image": "1"}, {"name": "b"}]}),
             json!({"containers": [{"name": "a", "image": "2"}, {"name": "c"}]}),
-            json!({"containers": [{"name": "a", "image": "2"}, {"name": "b"}, {"name": "c"}]}),
+            json!({"containers": [{"name": "a", "image": "2"}, {"name": "c"}, {"name": "b"}]}),
         );
         check(
             json!({"containers": [{"name": "a"}, {"name": "b"}]}),
@@ -329,6 +222,11 @@ mod tests {
         );
         check(
             json!({"finalizers": ["a", "b"]}),
+            json!({"finalizers": ["c", "b"]}),
+            json!({"finalizers": ["c", "a", "b"]}),
+        );
+        check(
+            json!({"finalizers": ["a", "b"]}),
             json!({"$deleteFromPrimitiveList/finalizers": ["a"]}),
             json!({"finalizers": ["b"]}),
         );
@@ -342,10 +240,10 @@ mod tests {
         let names = |from: usize| (from..from + MANY).map(|i| Value::from(format!("a/{i}"))).collect::<Vec<_>>();
         let mut order = names(0);
         order.reverse();
+        order.extend(names(MANY));
         let patch = json!({"finalizers": names(MANY), "$setElementOrder/finalizers": order});
         let merged = apply(ty, json!({"finalizers": names(0)}), &patch).expect("merges");
-        let list = merged["finalizers"].as_array().expect("a list");
-        assert_eq!((list.len(), &list[0], &list[MANY]), (2 * MANY, &order[0], &"a/100000".into()));
+        assert_eq!(merged["finalizers"], Value::from(order));
         let less = apply(ty, merged, &json!({"$deleteFromPrimitiveList/finalizers": names(0)})).expect("merges");
         assert_eq!(less["finalizers"], Value::from(names(MANY)));
 
@@ -361,15 +259,62 @@ mod tests {
     }
 
     #[test]
+    fn items_stand_in_upstreams_order() {
+        let named = |names: &str| names.split_terminator(',').map(|name| json!({"name": name})).collect::<Vec<_>>();
+        let check = |live: &str, order: Option<&str>, items: &str, expected: &str| {
+            let mut patch = json!({});
+            if let Some(order) = order {
+                patch["$setElementOrder/containers"] = named(order).into();
+            }
+            if !items.is_empty() {
+                patch["containers"] = named(items).into();
+            }
+            let merged = pod_spec(json!({"containers": named(live)}), patch);
+            assert_eq!(merged, Ok(json!({"containers": named(expected)})), "{live}, {order:?}, {items}");
+        };
+        check("s1,a,s2,b", None, "n", "n,s1,a,s2,b");
+        check("s1,a,s2,b", None, "b,a", "s1,s2,b,a");
+        check("s1,a,s2,b", None, "a,n", "s1,a,n,s2,b");
+        check("s1,a,s2,b", Some("b,a"), "", "s1,s2,b,a");
+        check("s1,a,s2,b", Some("a,n"), "n", "s1,a,n,s2,b");
+        check("a,b", Some("b,c,a"), "c", "b,c,a");
+        check("a", Some("a"), "a", "a");
+        check("", Some("b,a"), "b,a", "b,a");
+    }
+
+    #[test]
     fn refusals_use_upstreams_words() {
         let check = |patch, expected: &str| {
             assert_eq!(pod_spec(json!({"containers": [{"name": "a"}]}), patch), Err(expected.to_owned()));
         };
-        check(
-            json!({"containers": [{"image": "x"}]}),
-            "map: {\"image\":\"x\"} does not contain declared merge key: name",
-        );
+        check(json!({"containers": [{"image": "x"}]}), "map: map[image:x] does not contain declared merge key: name");
         check(json!({"$retainKeys": "x"}), "invalid patch format of retainKeys");
-        check(json!({"$patch": "x"}), "unknown patch type [x] in map: [{\"$patch\":\"x\"}]");
+        check(json!({"$patch": "x"}), "unknown patch type: x in map: map[$patch:x]");
+        check(json!({"$patch": "merge"}), "unknown patch type: merge in map: map[$patch:merge]");
+        check(
+            json!({"containers": [{"$patch": "merge", "name": "a"}]}),
+            "merging lists cannot yet be specified in the patch",
+        );
+        check(
+            json!({"containers": [{"$patch": "frob", "name": "c"}]}),
+            "unknown patch type: frob in map: map[$patch:frob name:c]",
+        );
+        check(json!({"$setElementOrder/containers": "x"}), "expected a []interface {}, but received a string");
+        check(
+            json!({"$setElementOrder/containers": [{"name": "a"}], "containers": null}),
+            "expected a []interface {}, but received a %!s(<nil>)",
+        );
+        check(
+            json!({"$setElementOrder/containers": [{"name": "z"}], "containers": [{"name": "n", "image": "w"}]}),
+            "The order in patch list:\n[map[image:w name:n]]\n doesn't match $setElementOrder list:\n[map[name:z]]\n",
+        );
+        check(
+            json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "a"}, {"name": "b"}]}),
+            "The order in patch list:\n[map[name:a] map[name:b]]\n doesn't match $setElementOrder list:\n[map[name:b] map[name:a]]\n",
+        );
+        check(
+            json!({"$setElementOrder/containers": [{"x": "z"}], "containers": [{"name": "n"}]}),
+            "map: map[x:z] does not contain declared merge key: name",
+        );
     }
 }
