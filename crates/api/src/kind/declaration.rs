@@ -146,7 +146,8 @@ pub struct Kind<T: 'static> {
     /// The warning that everybody gets who asks for the kind.
     pub deprecated: Option<&'static str>,
     pub generation: Generation,
-    /// Brings an object into a form that its type can hold, where the type is stricter than the API.
+    /// Brings an object into a form that its type can hold, where the type is stricter than the API, and makes fields agree
+    /// that say one thing twice. This is the part of upstream's conversion that is more than a copy.
     pub fit: Option<fn(&mut Value)>,
     pub default: Option<fn(&mut T)>,
     /// The same in its JSON, after those of its type: what would be dear to decode for a few fields.

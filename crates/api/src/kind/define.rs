@@ -271,6 +271,8 @@ where
     fn default_changed(&self, object: &mut Value, old: &Value) {
         if !self.kind.default_within_spec || object.get("spec") != old.get("spec") {
             self.default(object);
+        } else if let Some(fit) = self.kind.fit {
+            fit(object);
         }
     }
 

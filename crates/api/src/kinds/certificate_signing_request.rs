@@ -149,7 +149,7 @@ fn validate(request: &CertificateSigningRequest) -> Errors {
     let path = Path::new("spec");
     let mut errors = Errors::new();
     if let Err(why) = CertificateRequest::parse(&request.spec.request.0) {
-        errors.push(FieldError::invalid(&path.child("request"), "<request data>", &why.to_string()));
+        errors.push(FieldError::invalid(&path.child("request"), &request.spec.request, &why.to_string()));
     }
     if request.spec.usages.as_ref().is_none_or(Vec::is_empty) {
         errors.push(FieldError::required(&path.child("usages"), "usages must be provided"));
@@ -324,8 +324,9 @@ mod tests {
         check("local/c", &["any"], &["at least two segments"]);
         check("A.b/c", &["any"], &["validating label \"A\""]);
         let mut broken = request("a.b/c", &["any"], json!([]));
-        broken.spec.request.0 = b"YQ==".to_vec();
-        assert!(validate(&broken)[0].to_string().contains("PEM block type must be CERTIFICATE REQUEST"));
+        broken.spec.request.0 = b"a".to_vec();
+        let expected = "spec.request: Invalid value: \"YQ==\": PEM block type must be CERTIFICATE REQUEST";
+        assert_eq!(validate(&broken)[0].to_string(), expected);
     }
 
     #[test]

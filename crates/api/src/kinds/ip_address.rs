@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use json::Value;
-use k8s_openapi::api::networking::v1::{IPAddress, IPAddressSpec, ParentReference};
+use k8s_openapi::api::networking::v1::{IPAddress, IPAddressSpec};
 
 use crate::kind::{Kind, Target, col, name};
 use crate::rules::ip;
@@ -16,6 +16,14 @@ use crate::validation::object_meta::invalid_at;
 pub const IP_ADDRESS: Kind<IPAddress> = Kind {
     short: &["ip"],
     name: NameRule::Own,
+    // The type has a reference in each spec, so one without is no spec.
+    fit: Some(|address| {
+        if address.pointer("/spec/parentRef").is_none_or(Value::is_null)
+            && let Some(map) = address.as_object_mut()
+        {
+            map.remove("spec");
+        }
+    }),
     validate: Some(validate),
     validate_update: Some(validate_update),
     columns: &[name(), col("ParentRef", "The object that has the address.", |a, _| Value::from(parent(a)))],
@@ -42,7 +50,7 @@ fn validate(address: &IPAddress) -> Errors {
 
 fn validate_parent(spec: Option<&IPAddressSpec>) -> Errors {
     let path = Path::new("spec").child("parentRef");
-    let Some(parent) = spec.map(|s| &s.parent_ref).filter(|p| **p != ParentReference::default()) else {
+    let Some(parent) = spec.map(|s| &s.parent_ref) else {
         return vec![FieldError::required(&path, "")];
     };
     let mut errors = Errors::new();
@@ -87,6 +95,7 @@ fn parent(address: &IPAddress) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::built_in;
     use json::json;
 
     fn address(name: &str, parent: Value) -> IPAddress {
@@ -115,7 +124,9 @@ mod tests {
         let mapped = "must not be an IPv4-mapped IPv6 address";
         check("::ffff:10.0.0.1", service(), &[&bad("::ffff:10.0.0.1", mapped)]);
         check("FD00::1", service(), &[&bad("FD00::1", "must be in canonical form (\"fd00::1\")")]);
-        check("10.0.0.1", json!({"resource": "", "name": ""}), &["spec.parentRef: Required value"]);
+        let neither = ["spec.parentRef.resource: Required value", "spec.parentRef.name: Required value"];
+        check("10.0.0.1", json!({}), &neither);
+        check("10.0.0.1", json!({"resource": "", "name": ""}), &neither);
         check("10.0.0.1", json!({"resource": "services", "name": ""}), &["spec.parentRef.name: Required value"]);
         check("10.0.0.1", json!({"resource": "", "name": "s"}), &["spec.parentRef.resource: Required value"]);
         let slash = "may not contain '/'";
@@ -128,6 +139,22 @@ mod tests {
                 &format!("spec.parentRef.namespace: Invalid value: \"c/d\": {slash}"),
             ],
         );
+    }
+
+    #[test]
+    fn a_reference_that_is_missing_is_told_from_an_empty_one() {
+        let strategy = &built_in().find("networking.k8s.io", "v1", "ipaddresses").expect("served").strategy;
+        let check = |spec: Value, expected: &[&str]| {
+            let mut address = json!({"metadata": {"name": "10.0.0.1"}, "spec": spec});
+            strategy.default(&mut address);
+            assert_eq!(texts(strategy.validate(&address)), expected, "{spec}");
+        };
+        check(Value::Null, &["spec.parentRef: Required value"]);
+        check(json!({}), &["spec.parentRef: Required value"]);
+        check(json!({"parentRef": null}), &["spec.parentRef: Required value"]);
+        let neither = ["spec.parentRef.resource: Required value", "spec.parentRef.name: Required value"];
+        check(json!({"parentRef": {}}), &neither);
+        check(json!({"parentRef": service()}), &[]);
     }
 
     #[test]

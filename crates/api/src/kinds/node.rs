@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use ipnet::IpNet;
 use json::Value;
-use k8s_openapi::api::core::v1::{ConfigMapNodeConfigSource, Node, NodeConfigSource, NodeStatus};
+use k8s_openapi::api::core::v1::{ConfigMapNodeConfigSource, Node, NodeConfigSource, NodeSpec, NodeStatus};
 use serde::Deserialize;
 
 use crate::features::Feature;
@@ -11,6 +12,7 @@ use crate::kind::cell;
 use crate::kind::{Gated, Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::kinds::pod::placement;
 use crate::kinds::resource_quota;
+use crate::kinds::service_cidr::BAD_CIDR;
 use crate::meta::field_text_or;
 use crate::rules::declared_feature;
 use crate::validation::field::{Errors, FieldError, Path, show};
@@ -66,15 +68,21 @@ pub const NODE: Kind<Node> = Kind {
 
 /// Until the kubelet says otherwise, all of a node can be given to Pods.
 fn default(node: &mut Node) {
-    // Clients that know only the single range speak for the list.
-    if let Some(spec) = node.spec.as_mut()
-        && spec.pod_cidrs.as_ref().is_none_or(Vec::is_empty)
-        && let Some(range) = spec.pod_cidr.clone().filter(|range| !range.is_empty())
-    {
-        spec.pod_cidrs = Some(vec![range]);
+    if let Some(spec) = node.spec.as_mut() {
+        pair_ranges(spec);
     }
     if let Some(status) = node.status.as_mut().filter(|s| s.allocatable.is_none()) {
         status.allocatable.clone_from(&status.capacity);
+    }
+}
+
+/// `podCIDRs` begins with `podCIDR`. Where the two differ the single range counts: clients that know only it speak for both.
+fn pair_ranges(spec: &mut NodeSpec) {
+    let first = spec.pod_cidrs.as_ref().and_then(|list| list.first());
+    match spec.pod_cidr.as_ref().filter(|range| !range.is_empty()) {
+        Some(range) if first != Some(range) => spec.pod_cidrs = Some(vec![range.clone()]),
+        Some(_) => {}
+        None => spec.pod_cidr = first.cloned(),
     }
 }
 
@@ -117,7 +125,6 @@ fn address(node: &Node, kind: &str) -> Value {
 }
 
 fn validate(node: &Node) -> Errors {
-    let spec = Path::new("spec");
     let mut errors = Errors::new();
     let mut seen = BTreeSet::new();
     // Upstream says `metadata` where the taints are in the spec.
@@ -143,15 +150,31 @@ fn validate(node: &Node) -> Errors {
             });
         }
     }
-    for (i, range) in node.spec.iter().flat_map(|s| s.pod_cidrs.iter().flatten()).enumerate() {
-        if range.parse::<ipnet::IpNet>().is_err() {
-            let detail = crate::kinds::service_cidr::BAD_CIDR;
-            errors.push(FieldError::invalid(&spec.child("podCIDRs").index(i), range, detail));
-        }
-    }
+    errors.extend(node.spec.iter().flat_map(|spec| ranges(spec.pod_cidrs.as_deref().unwrap_or_default())));
     errors.extend(node.status.iter().flat_map(resources));
     let declared = node.status.as_ref().and_then(|s| s.declared_features.as_deref());
     errors.extend(declared_features(declared.unwrap_or_default()));
+    errors
+}
+
+/// One range of addresses for Pods, or one of each family.
+fn ranges(list: &[String]) -> Errors {
+    let path = Path::new("spec").child("podCIDRs");
+    let (mut errors, mut families, mut seen) = (Errors::new(), BTreeSet::new(), BTreeSet::new());
+    let mut duplicates = Errors::new();
+    for (i, range) in list.iter().enumerate() {
+        match range.parse::<IpNet>() {
+            Ok(range) => _ = families.insert(range.addr().is_ipv4()),
+            Err(_) => errors.push(FieldError::invalid(&path.index(i), range, BAD_CIDR)),
+        }
+        if !seen.insert(range) {
+            duplicates.push(FieldError::duplicate(&path.index(i), range));
+        }
+    }
+    if list.len() > 1 && families.len() < list.len() {
+        errors.push(FieldError::invalid(&path, list, "may specify no more than one CIDR for each IP family"));
+    }
+    errors.extend(duplicates);
     errors
 }
 
@@ -334,6 +357,47 @@ mod tests {
         let twice = json!({"addresses": [{"type": "a", "address": "b"}, {"type": "a", "address": "b"}]});
         assert_eq!(validate(&node(twice.clone())).len(), 0, "a new node may say it");
         assert_eq!(validate_update(&node(twice), &node(json!({})), Target::Object).len(), 1);
+    }
+
+    #[test]
+    fn the_single_range_of_addresses_is_the_first_of_the_list() {
+        let check = |spec: Value, expected: Value| {
+            let mut node: Node = json::from_value(json!({"spec": spec})).unwrap();
+            default(&mut node);
+            assert_eq!(json::to_value(node.spec).unwrap(), expected);
+        };
+        let both = |one: &str, list: &[&str]| json!({"podCIDR": one, "podCIDRs": list});
+        check(json!({"podCIDR": "10.0.0.0/24"}), both("10.0.0.0/24", &["10.0.0.0/24"]));
+        check(json!({"podCIDRs": ["10.0.0.0/24", "fd00::/64"]}), both("10.0.0.0/24", &["10.0.0.0/24", "fd00::/64"]));
+        check(both("", &["10.0.0.0/24"]), both("10.0.0.0/24", &["10.0.0.0/24"]));
+        check(both("fd00::/64", &["fd00::/64", "10.0.0.0/24"]), both("fd00::/64", &["fd00::/64", "10.0.0.0/24"]));
+        check(both("10.0.1.0/24", &["10.0.0.0/24", "fd00::/64"]), both("10.0.1.0/24", &["10.0.1.0/24"]));
+        check(json!({"podCIDR": ""}), json!({}));
+    }
+
+    #[test]
+    fn a_node_has_one_range_of_each_family() {
+        let check = |list: &[&str], expected: &[&str]| {
+            let node: Node = json::from_value(json!({"spec": {"podCIDRs": list}})).unwrap();
+            let errors: Vec<String> = validate(&node).iter().map(ToString::to_string).collect();
+            assert_eq!(errors, expected, "{list:?}");
+        };
+        check(&[], &[]);
+        check(&["10.0.0.0/24"], &[]);
+        check(&["fd00::/64", "10.0.0.0/24"], &[]);
+        let (path, each) = ("spec.podCIDRs", "may specify no more than one CIDR for each IP family");
+        check(&["x"], &[&format!("{path}[0]: Invalid value: \"x\": {BAD_CIDR}")]);
+        check(
+            &["10.0.0.0/24", "10.0.1.0/24"],
+            &[&format!("{path}: Invalid value: [\"10.0.0.0/24\",\"10.0.1.0/24\"]: {each}")],
+        );
+        check(
+            &["fd00::/64", "10.0.0.0/24", "fd00::/64"],
+            &[
+                &format!("{path}: Invalid value: [\"fd00::/64\",\"10.0.0.0/24\",\"fd00::/64\"]: {each}"),
+                &format!("{path}[2]: Duplicate value: \"fd00::/64\""),
+            ],
+        );
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! validation, admission, approvers and signers read that value and never the bytes, so that they can't see two
 //! different requests.
 //!
-//! Exactly one PEM block with exactly the right label, a good signature by the key that it is for, at most one common
-//! name, and each extension once. A part that the value has no place for is named in [`CertificateRequest::unknown`].
+//! The first PEM block counts, as it does upstream; text before it and everything behind it is nobody's. It has exactly the
+//! right label, a good signature by the key that it is for, at most one common name, and each extension once. A part that
+//! the value has no place for is named in [`CertificateRequest::unknown`].
 
 use std::net::IpAddr;
 
@@ -40,12 +41,11 @@ const DESCRIPTIVE: &[u8] = &[5, 6, 7, 8, 9, 11, 17];
 const MOST_BYTES: usize = 256 * 1024;
 const MOST_EXTENSIONS: usize = 64;
 
-const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
-const END: &str = "-----END CERTIFICATE REQUEST-----";
+const LABEL: &[u8] = b"CERTIFICATE REQUEST";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    #[error("PEM block type must be CERTIFICATE REQUEST, and nothing may stand before or after the one block")]
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
     Pem,
     #[error("the request is not readable: {0}")]
     Broken(String),
@@ -187,16 +187,41 @@ impl CertificateRequest {
     }
 }
 
-/// The content of the one block.
+/// The content of the first block, by the rules of Go's `pem.Decode`: it begins at the last line of that sort before the first
+/// line that ends one, and may have headers. Go passes over a block that is broken; here it is refused, so that another reader of
+/// the same bytes, who may see the block where Go doesn't, can't take the request for another.
 fn block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
+    const DASHES: &[u8] = b"-----";
     if pem.len() > MOST_BYTES {
         return Err(RequestError::Broken(format!("it is longer than {MOST_BYTES} bytes")));
     }
-    let text = std::str::from_utf8(pem).map_err(|_| RequestError::Pem)?;
-    let body = text.trim_ascii().strip_prefix(BEGIN).and_then(|t| t.strip_suffix(END)).ok_or(RequestError::Pem)?;
-    // Neither another block nor a header is made of base64's letters alone.
-    let body: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    STANDARD.decode(body).map_err(|_| RequestError::Pem)
+    let mut found: Option<(&[u8], Vec<&[u8]>)> = None;
+    for line in pem.split(|byte| *byte == b'\n').map(without_end) {
+        if let Some(label) = line.strip_prefix(b"-----BEGIN ").and_then(|line| line.strip_suffix(DASHES)) {
+            found = Some((label, Vec::new()));
+        } else if let Some((label, body)) = &mut found {
+            let Some(end) = line.strip_prefix(b"-----END ") else {
+                body.push(line);
+                continue;
+            };
+            // Dashes in a header could be the begin of another block.
+            let is_dashed = |line: &&[u8]| line.windows(DASHES.len()).any(|part| part == DASHES);
+            if end.strip_suffix(DASHES) != Some(*label) || *label != LABEL || body.iter().any(is_dashed) {
+                return Err(RequestError::Pem);
+            }
+            let content = body.iter().skip_while(|line| line.contains(&b':')).flat_map(|line| line.iter().copied());
+            let content: Vec<u8> = content.filter(|byte| !matches!(byte, b' ' | b'\t' | b'\r')).collect();
+            return STANDARD.decode(content).map_err(|_| RequestError::Pem);
+        }
+    }
+    Err(RequestError::Pem)
+}
+
+/// A line of PEM without the white space that may end one.
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let length = line.iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).map_or(0, |last| last + 1);
+    &line[..length]
 }
 
 /// The PEM blocks of a text, each with its label and what stands in it; text around them is nobody's.
@@ -266,30 +291,52 @@ mod tests {
     }
 
     #[test]
+    fn the_first_block_counts() {
+        let good = wish(&[(10, "system:nodes"), (3, "system:node:a")], &[]);
+        let other = wish(&[(10, "system:masters"), (3, "root")], &[]);
+        let relabelled = other.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST");
+        let read = |pem: &str| CertificateRequest::parse(pem.as_bytes());
+        let begin = "-----BEGIN CERTIFICATE REQUEST-----\n";
+        let check = |pem: &str, expected: Result<&str, RequestError>| {
+            assert_eq!(read(pem).map(|request| request.common_name().to_owned()), expected.map(str::to_owned), "{pem}");
+        };
+        let node = Ok("system:node:a");
+        check(&good, node.clone());
+        check(&format!("{good}{other}"), node.clone());
+        check(&format!("{other}{good}"), Ok("root"));
+        check(&format!("{good}{relabelled}"), node.clone());
+        check(&format!("text\nmore: text\n{good}text"), node.clone());
+        check(&format!("-----END CERTIFICATE REQUEST-----\n{good}"), node.clone());
+        check(&good.replace('\n', " \t\r\n"), node.clone());
+        check(&good.replacen("-----\n", "-----\nProc-Type: 4\nA: b\n\n", 1), node.clone());
+        check(&format!("{begin}{good}"), node.clone());
+        let spoilt = other.replace('M', "*");
+        for pem in [
+            format!("{relabelled}{good}"),
+            format!("{spoilt}{good}"),
+            format!("text {good}"),
+            relabelled.clone(),
+            good.replace("CERTIFICATE REQUEST", "CERTIFICATE"),
+            good.replace("END CERTIFICATE", "END NEW CERTIFICATE"),
+            good.replace("-----END", " -----END"),
+            good.replace("REQUEST-----\n", "REQUEST-----\x0c\n"),
+            good.replacen("-----\n", "-----\n-----BEGIN a: b\n\n", 1) + &other,
+            begin.to_owned(),
+            String::new(),
+        ] {
+            check(&pem, Err(RequestError::Pem));
+        }
+    }
+
+    #[test]
     fn what_could_be_read_in_two_ways_is_refused() {
         let good = wish(&[(10, "system:nodes"), (3, "system:node:a")], &[]);
         let evil = wish(&[(10, "system:masters"), (3, "root")], &[]);
-        let relabelled = evil.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST");
-        let with_header = good.replacen("-----\n", "-----\nProc-Type: 4\n\n", 1);
-        for pem in [
-            format!("{good}{evil}"),
-            format!("{evil}{good}"),
-            format!("{relabelled}{good}"),
-            format!("{good}{relabelled}"),
-            relabelled,
-            format!("text\n{good}"),
-            format!("{good}text"),
-            with_header,
-            good.replace("CERTIFICATE REQUEST", "CERTIFICATE"),
-            String::new(),
-        ] {
-            assert_eq!(CertificateRequest::parse(pem.as_bytes()), Err(RequestError::Pem), "{pem}");
-        }
         let two = wish(&[(10, "system:nodes"), (3, "system:node:a"), (3, "system:node:b")], &[]);
         assert_eq!(CertificateRequest::parse(two.as_bytes()), Err(RequestError::CommonNames));
         let (der, mut longer) = (block(good.as_bytes()).unwrap(), block(good.as_bytes()).unwrap());
         longer.extend_from_slice(&block(evil.as_bytes()).unwrap());
-        let pem = |der: &[u8]| format!("{BEGIN}\n{}\n{END}\n", STANDARD.encode(der));
+        let pem = |der: &[u8]| pki::pem("CERTIFICATE REQUEST", der);
         assert!(matches!(CertificateRequest::parse(pem(&longer).as_bytes()), Err(RequestError::Broken(_))));
         // The subject of another request under this one's signature.
         let at = der.windows(12).position(|w| w == b"system:nodes").unwrap();

@@ -20,7 +20,7 @@ mod tests;
 use std::{net::IpAddr, ops::RangeInclusive, sync::Arc};
 
 use api::status::StatusError;
-use api::validation::field::{FieldError, Path};
+use api::validation::field::{Errors, FieldError, Path};
 use api::{Value, meta};
 use futures::{FutureExt, future::BoxFuture};
 use ipnet::IpNet;
@@ -94,15 +94,13 @@ impl ServiceAllocation {
         families::carry_over(old, new);
         ports::carry_over(old, new);
         let name = meta::name(new).to_owned();
-        let invalid = |error: FieldError| StatusError::invalid("", "Service", &name, &[error]);
+        let invalid = |errors: Errors| StatusError::invalid("", "Service", &name, &errors);
         families::settle(new, old, &self.families).map_err(invalid)?;
         let (had_addresses, had_ports) = old.map(held).unwrap_or_default();
         let mut reservation = Reservation { service: key(new), addresses: Vec::new(), ports: None };
-        if !families::readable(new) {
-            return Ok(reservation);
-        }
         self.assign_addresses(new, &had_addresses, dry_run, &mut reservation).await?;
-        let taken = self.assign_ports(new, &had_ports, dry_run, &mut reservation).await?;
+        let wanted = ports::wanted(new, old);
+        let taken = self.assign_ports(new, wanted, &had_ports, dry_run, &mut reservation).await?;
         let (has_addresses, has_ports) = held(new);
         self.give_back(&mut reservation, had_addresses.iter().filter(|address| !has_addresses.contains(address)));
         let given = had_ports.into_iter().filter(|port| !has_ports.contains(port)).collect();
@@ -172,11 +170,11 @@ impl ServiceAllocation {
     async fn assign_ports(
         &self,
         new: &mut Value,
+        wanted: Vec<ports::Want>,
         before: &[u16],
         dry_run: bool,
         reservation: &mut Reservation,
     ) -> Result<Vec<u16>, StatusError> {
-        let wanted = ports::wanted(new);
         if wanted.is_empty() {
             return Ok(Vec::new());
         }

@@ -108,8 +108,9 @@ pub fn held(service: &Value) -> Vec<u16> {
     all
 }
 
-/// Everything in the Service that wants a node port.
-pub fn wanted(service: &Value) -> Vec<Want> {
+/// Everything in the Service that wants a node port. The one for health checks is for life: another than that of the old Service
+/// is left to validation to refuse.
+pub fn wanted(service: &Value, old: Option<&Value>) -> Vec<Want> {
     let mut all = Vec::new();
     let optional = service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool) == Some(false)
         && kind(service) == "LoadBalancer";
@@ -128,11 +129,13 @@ pub fn wanted(service: &Value) -> Vec<Want> {
             });
         }
     }
-    if needs_health_check(service) {
+    let health = |s: &Value| s.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).and_then(some);
+    let kept = old.filter(|old| needs_health_check(old)).and_then(health);
+    if needs_health_check(service) && kept.is_none_or(|kept| health(service) == Some(kept)) {
         all.push(Want {
             pointer: "/spec/healthCheckNodePort".to_owned(),
             path: Path::new("spec").child("healthCheckNodePort"),
-            given: service.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).and_then(some),
+            given: health(service),
             port: 0,
             protocol: String::new(),
         });

@@ -71,6 +71,7 @@ pub const POD: Kind<Pod> = Kind {
         ),
     ],
     generation: Generation::CountsChangesOf("spec"),
+    fit: Some(pair_addresses),
     default_in_place: Some(defaults::pod),
     default_within_spec: true,
     indifferent_to_labels: true,
@@ -101,6 +102,18 @@ pub const POD: Kind<Pod> = Kind {
     grace_seconds: Some(grace_seconds),
     ..Kind::BASE
 };
+
+/// `podIPs` begins with `podIP`. Where the two differ the single address counts: kubelets that know only it speak for both.
+fn pair_addresses(pod: &mut Value) {
+    let Some(status) = pod.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let first = status.get("podIPs").and_then(Value::as_array).and_then(|list| list.first());
+    let (one, first) = (status.get("podIP"), first.map(|first| first.get("ip").cloned().unwrap_or_default()));
+    match one.filter(|ip| ip.as_str().is_some_and(|ip| !ip.is_empty())).cloned() {
+        Some(one) if first.as_ref() != Some(&one) => _ = status.insert("podIPs", json!([{"ip": one}])),
+        None if first.is_some() => _ = status.insert("podIP", first.unwrap_or_default()),
+        _ => {}
+    }
+}
 
 /// A new Pod waits, and has its QoS class for life.
 fn prepare_create(object: &mut Value) {
@@ -280,6 +293,7 @@ fn grace_seconds(object: &Value, requested: Option<i64>) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kinds::built_in;
 
     #[test]
     fn grace_periods() {
@@ -293,6 +307,29 @@ mod tests {
         ] {
             assert_eq!(grace_seconds(&pod, requested), Some(expected), "{pod} {requested:?}");
         }
+    }
+
+    #[test]
+    fn the_single_address_is_the_first_of_the_list() {
+        let check = |status: Value, expected: Value| {
+            let old = json!({"spec": {"containers": []}, "status": {}});
+            let mut pod = json!({"spec": {"containers": []}, "status": status});
+            let pods = built_in().find("", "v1", "pods").expect("served");
+            pods.strategy.default_changed(&mut pod, &old);
+            assert_eq!(pod["status"], expected);
+        };
+        let both = |one: &str, list: &[&str]| {
+            let list: Vec<Value> = list.iter().map(|ip| json!({"ip": ip})).collect();
+            json!({"podIP": one, "podIPs": list})
+        };
+        check(json!({"phase": "Running"}), json!({"phase": "Running"}));
+        check(json!({"podIP": "1.1.1.1"}), both("1.1.1.1", &["1.1.1.1"]));
+        check(json!({"podIPs": [{"ip": "fd00::1"}, {"ip": "1.1.1.1"}]}), both("fd00::1", &["fd00::1", "1.1.1.1"]));
+        check(both("", &["1.1.1.1"]), both("1.1.1.1", &["1.1.1.1"]));
+        check(both("1.1.1.1", &["1.1.1.1", "fd00::1"]), both("1.1.1.1", &["1.1.1.1", "fd00::1"]));
+        check(both("1.1.1.2", &["1.1.1.1", "fd00::1"]), both("1.1.1.2", &["1.1.1.2"]));
+        check(json!({"podIP": "", "podIPs": []}), json!({"podIP": "", "podIPs": []}));
+        check(json!({"hostIP": "1.1.1.1"}), json!({"hostIP": "1.1.1.1"}));
     }
 
     #[test]

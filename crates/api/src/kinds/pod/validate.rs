@@ -24,12 +24,9 @@ pub(crate) fn validate_status(pod: &Value) -> Errors {
     let path = Path::new("status");
     let Some(status) = pod.get("status") else { return Errors::new() };
     let mut errors = Errors::new();
-    for (one, all) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
+    for all in ["podIPs", "hostIPs"] {
         let list = status.get(all).and_then(Value::as_array).into_iter().flatten();
         errors.extend(addresses(list.filter_map(|item| item.get("ip")?.as_str()).collect(), &path.child(all)));
-        if let Some(ip) = status.get(one).and_then(Value::as_str).filter(|ip| !ip.is_empty()) {
-            errors.extend(ip::errors(ip, &path.child(one)));
-        }
     }
     errors
 }

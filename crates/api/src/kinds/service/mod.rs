@@ -1,5 +1,6 @@
 //! Service: one address and name for a changing set of Pods.
 
+mod addresses;
 pub(crate) mod validate;
 
 use std::collections::{BTreeSet, HashMap};
@@ -7,10 +8,12 @@ use std::collections::{BTreeSet, HashMap};
 use json::{Map, Value, json};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
 
 use crate::kind::cell;
 use crate::kind::{Kind, Subresource, Target, Way, age, col, label, name, wide};
 use crate::meta::field_text;
+use crate::validation::field::{Errors, Path};
 use crate::validation::names::NameRule;
 
 const PROXY: Subresource = Subresource {
@@ -61,6 +64,10 @@ fn spec(service: &Service) -> Option<&ServiceSpec> {
 
 fn kind(service: &Service) -> &str {
     spec(service).and_then(|s| s.type_.as_deref()).unwrap_or_default()
+}
+
+fn is_headless(spec: &ServiceSpec) -> bool {
+    spec.cluster_ips.as_deref().is_some_and(|ips| ips == ["None"])
 }
 
 /// Whether traffic from outside the cluster may come in, for which there is a policy then.
@@ -148,6 +155,14 @@ fn list_cluster_ip(spec: &mut Map, old: Option<&Value>) {
     }
 }
 
+/// The faults of the fields that say which addresses a service has. They are asked about before it is given addresses, which
+/// changes these fields, and again with all else.
+pub fn address_errors(service: &Value) -> Errors {
+    // A service that has no such form is refused with all else.
+    let Ok(service) = Service::deserialize(service) else { return Errors::new() };
+    spec(&service).map(|spec| addresses::validate(spec, kind(&service), &Path::new("spec"))).unwrap_or_default()
+}
+
 /// Addresses and node ports that a client left out of an update stay as they are.
 fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     if target != Target::Object {
@@ -158,7 +173,8 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if new_kind != "ExternalName" && old_kind != "ExternalName" {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            let absent = spec.get(field).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
+            let none = |v: &Value| v.is_null() || v.as_str() == Some("") || v.as_array().is_some_and(Vec::is_empty);
+            let absent = spec.get(field).is_none_or(none);
             if let (true, Some(value)) = (absent, old.get("spec").and_then(|s| s.get(field))) {
                 spec.insert(field.to_owned(), value.clone());
             }

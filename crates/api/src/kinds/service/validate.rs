@@ -1,12 +1,11 @@
 //! Validation of Services.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use json::{Value, json};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
-use super::{kind, reached_from_outside, spec};
+use super::{addresses, is_headless, kind, reached_from_outside, spec};
 use crate::kind::Target;
 use crate::kinds::pod::probe;
 use crate::rules::ip;
@@ -30,7 +29,7 @@ pub(super) fn validate(service: &Service) -> Errors {
     errors.extend(validate_ports(list, &path.child("ports")));
     errors.extend(object_meta::labels(spec.selector.as_ref(), &path.child("selector")));
     errors.extend(affinity(spec, &path));
-    errors.extend(cluster_ips(spec, kind(service), &path));
+    errors.extend(addresses::validate(spec, kind(service), &path));
     for (i, ip) in spec.external_ips.iter().flatten().enumerate() {
         errors.extend(ip::endpoint_errors(ip, &path.child("externalIPs").index(i)));
     }
@@ -43,10 +42,6 @@ pub(super) fn validate(service: &Service) -> Errors {
     errors.extend(load_balancer(spec, kind(service), &path));
     errors.extend(traffic(spec, kind(service), &path));
     errors
-}
-
-fn is_headless(spec: &ServiceSpec) -> bool {
-    spec.cluster_ips.as_deref().is_some_and(|ips| ips == ["None"])
 }
 
 /// The port at which kubelets listen, which no load balancer may open.
@@ -167,68 +162,6 @@ fn affinity(spec: &ServiceSpec, path: &Path) -> Errors {
     errors
 }
 
-fn cluster_ips(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    if kind == "ExternalName" {
-        return errors;
-    }
-    let place = path.child("clusterIPs");
-    let all = spec.cluster_ips.as_deref().unwrap_or_default();
-    match (spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty()), all.first()) {
-        (Some(_), None) => errors.push(FieldError::required(&place, "")),
-        (Some(ip), Some(first)) if ip != first => {
-            errors.push(FieldError::invalid(&place, all, "first value must match `clusterIP`"));
-        }
-        (None, Some(_)) => {
-            errors.push(FieldError::invalid(&place, all, "must be empty when `clusterIP` is not specified"));
-        }
-        _ => {}
-    }
-    let mut seen = BTreeSet::new();
-    for (i, family) in spec.ip_families.iter().flatten().enumerate() {
-        let path = path.child("ipFamilies").index(i);
-        if !matches!(family.as_str(), "IPv4" | "IPv6") {
-            errors.push(FieldError::not_supported(&path, family, &["IPv4", "IPv6"]));
-        }
-        if !seen.insert(family) {
-            errors.push(FieldError::duplicate(&path, family));
-        }
-    }
-    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
-    if let Some(policy) = spec.ip_family_policy.as_deref().filter(|p| !policies.contains(p)) {
-        errors.push(FieldError::not_supported(&path.child("ipFamilyPolicy"), policy, policies));
-    }
-    let valid = errors.len();
-    for (i, ip) in all.iter().enumerate() {
-        if i == 0 && ip == "None" {
-            if all.len() > 1 {
-                errors.push(FieldError::invalid(&place, all, "'None' must be the first and only value"));
-            }
-        } else {
-            errors.extend(ip::errors(ip, &place.index(i)));
-        }
-    }
-    let parsed: Vec<IpAddr> = all.iter().filter_map(|ip| ip::parse(ip)).collect();
-    if all.len() > 2 {
-        errors.push(FieldError::invalid(&place, all, "may only hold up to 2 values"));
-    }
-    if errors.len() > valid {
-        return errors;
-    }
-    if let [first, second] = parsed.as_slice()
-        && first.is_ipv4() == second.is_ipv4()
-    {
-        errors.push(FieldError::invalid(&place, all, "may specify no more than one IP for each IP family"));
-    }
-    for (i, (ip, family)) in parsed.iter().zip(spec.ip_families.iter().flatten()).enumerate() {
-        if (family == "IPv4" && ip.is_ipv6()) || (family == "IPv6" && ip.is_ipv4()) {
-            let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
-            errors.push(FieldError::invalid(&place.index(i), &all[i], &detail));
-        }
-    }
-    errors
-}
-
 fn load_balancer(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let only = "may only be used when `type` is 'LoadBalancer'";
@@ -255,6 +188,11 @@ fn load_balancer(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
     errors
 }
 
+/// Whether the load balancer asks nodes for the health of what it leads to, for which they have a port then.
+fn is_checked(spec: &ServiceSpec, kind: &str) -> bool {
+    kind == "LoadBalancer" && spec.external_traffic_policy.as_deref() == Some("Local")
+}
+
 fn traffic(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
     let mut errors = Errors::new();
     let policies = &["Cluster", "Local"];
@@ -266,8 +204,7 @@ fn traffic(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
         let detail = "may only be set for externally-accessible services";
         errors.push(FieldError::invalid(&path.child("externalTrafficPolicy"), policy, detail));
     }
-    let checked = kind == "LoadBalancer" && policy == "Local";
-    if let Some(port) = spec.health_check_node_port.filter(|port| *port != 0 && !checked) {
+    if let Some(port) = spec.health_check_node_port.filter(|port| *port != 0 && !is_checked(spec, kind)) {
         let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         errors.push(FieldError::invalid(&path.child("healthCheckNodePort"), port, detail));
     }
@@ -287,7 +224,7 @@ fn traffic(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
     errors
 }
 
-/// Cluster IPs are for life, unless the service stops or starts being an alias; a second one may come and go.
+/// Some fields are for life, unless the service stops or starts being an alias.
 pub(super) fn validate_update(new: &Service, old: &Service, target: Target) -> Errors {
     let alias = |s: &Service| kind(s) == "ExternalName";
     let mut errors = Errors::new();
@@ -296,16 +233,16 @@ pub(super) fn validate_update(new: &Service, old: &Service, target: Target) -> E
         return errors;
     }
     let path = Path::new("spec");
-    if !(is_headless(after) && is_headless(before)) {
-        errors.extend(kept(&after.cluster_ips, &before.cluster_ips, after, "clusterIP", &path));
-    }
-    if !is_headless(after) && !is_headless(before) {
-        errors.extend(kept(&after.ip_families, &before.ip_families, after, "ipFamily", &path));
-    }
+    errors.extend(addresses::validate_update(after, before, &path));
     let balanced = |s: &Service| kind(s) == "LoadBalancer";
     if balanced(new) && balanced(old) && after.load_balancer_class != before.load_balancer_class {
         let path = path.child("loadBalancerClass");
         errors.push(FieldError::invalid(&path, &after.load_balancer_class, "may not change once set"));
+    }
+    let checked = |s: &Service| spec(s).is_some_and(|spec| is_checked(spec, kind(s)));
+    let port = |spec: &ServiceSpec| spec.health_check_node_port.unwrap_or(0);
+    if checked(new) && checked(old) && port(after) != port(before) {
+        errors.push(FieldError::forbidden(&path.child("healthCheckNodePort"), "field is immutable"));
     }
     errors
 }
@@ -406,36 +343,6 @@ pub(super) fn warnings(service: &Service, _old: Option<&Service>) -> Vec<String>
         list.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".to_owned());
     }
     list
-}
-
-type List = Option<Vec<String>>;
-
-/// The first of two values stays; the second may be given up by a service that says so.
-fn kept(new: &List, old: &List, spec: &ServiceSpec, what: &str, path: &Path) -> Errors {
-    let mut errors = Errors::new();
-    let (now, before) = (new.as_deref().unwrap_or_default(), old.as_deref().unwrap_or_default());
-    let field = if what == "clusterIP" { "clusterIPs" } else { "ipFamilies" };
-    let mut wrong = |i: usize, shown: &[String], detail: &str| {
-        errors.push(FieldError::invalid(&path.child(field).index(i), shown, detail));
-    };
-    let changed = "may not change once set";
-    if now.len() == before.len() {
-        let different = now.iter().zip(before).enumerate().filter(|(_, (a, b))| a != b);
-        different.for_each(|(i, _)| wrong(if what == "clusterIP" { i } else { 0 }, now, changed));
-        return errors;
-    }
-    // Upstream shows the addresses, also where the families are wrong.
-    let shown = spec.cluster_ips.as_deref().unwrap_or_default();
-    match (now.first(), before.first()) {
-        (None, Some(_)) => wrong(0, now, &format!("primary {what} can not be unset")),
-        (Some(a), Some(b)) if a != b => wrong(0, shown, changed),
-        _ => {}
-    }
-    if now.len() == 1 && before.len() > 1 && spec.ip_family_policy.as_deref() != Some("SingleStack") {
-        let detail = format!("must be set to 'SingleStack' when releasing the secondary {what}");
-        errors.push(FieldError::invalid(&path.child("ipFamilyPolicy"), &spec.ip_family_policy, &detail));
-    }
-    errors
 }
 
 #[cfg(test)]
@@ -541,29 +448,18 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_for_life() {
-        let service = |spec: Value| json::from_value::<Service>(json!({"spec": spec})).unwrap();
-        let with = |ips: &[&str]| service(json!({"type": "ClusterIP", "clusterIP": ips.first(), "clusterIPs": ips}));
-        let check = |new: &Service, old: &Service, expected: &str| {
-            let errors: Vec<String> =
-                validate_update(new, old, Target::Object).iter().map(ToString::to_string).collect();
-            assert_eq!(errors.join("; "), expected);
+    fn the_port_of_health_checks_is_for_life() {
+        let check = |new: Value, old: Value, expected: &[&str]| {
+            let service = |spec: Value| json::from_value::<Service>(json!({"spec": spec})).unwrap();
+            let errors = validate_update(&service(new), &service(old), Target::Object);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
         };
-        check(&with(&["1.1.1.1"]), &with(&["1.1.1.1"]), "");
-        check(
-            &with(&["1.1.1.2"]),
-            &with(&["1.1.1.1"]),
-            "spec.clusterIPs[0]: Invalid value: [\"1.1.1.2\"]: may not change once set",
-        );
-        check(
-            &with(&[]),
-            &with(&["1.1.1.1"]),
-            "spec.clusterIPs[0]: Invalid value: []: primary clusterIP can not be unset",
-        );
-        check(
-            &with(&["1.1.1.1"]),
-            &with(&["1.1.1.1", "fd00::1"]),
-            "spec.ipFamilyPolicy: Invalid value: null: must be set to 'SingleStack' when releasing the secondary clusterIP",
-        );
+        let with = |policy: &str, port: i32| json!({"type": "LoadBalancer", "externalTrafficPolicy": policy, "healthCheckNodePort": port});
+        let changed = "spec.healthCheckNodePort: Forbidden: field is immutable";
+        check(with("Local", 30000), with("Local", 30000), &[]);
+        check(with("Local", 30001), with("Local", 30000), &[changed]);
+        check(with("Local", 0), with("Local", 30000), &[changed]);
+        check(with("Local", 30001), with("Cluster", 0), &[]);
+        check(with("Cluster", 0), with("Local", 30000), &[]);
     }
 }
