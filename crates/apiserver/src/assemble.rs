@@ -280,6 +280,7 @@ pub async fn assemble(options: Options) -> Result<Server, AssembleError> {
         connector: options.connector,
     };
     let mut state = State::new(objects, authorizer, admission, allocations, options.limits);
+    state.address = Some(address);
     if options.features.enabled(Feature::ConstrainedImpersonation) {
         state.impersonation = Impersonation::Constrained;
     }

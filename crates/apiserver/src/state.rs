@@ -1,7 +1,7 @@
 //! The state that every handler reads: the objects, who may do what, what admission and allocations say, and how much
 //! is allowed.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use api::{kind::Definition, status::StatusError};
 use clock::Instant;
@@ -71,6 +71,8 @@ pub struct State {
     pub tracer: Option<Arc<spans::Tracer>>,
     /// Group versions that other servers serve.
     pub aggregator: Arc<Aggregator>,
+    /// Where clients reach the server; `None` where they say.
+    pub address: Option<SocketAddr>,
 }
 
 impl State {
@@ -98,6 +100,7 @@ impl State {
             tracer: None,
             fairness: None,
             aggregator,
+            address: None,
         }
     }
 

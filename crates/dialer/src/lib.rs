@@ -2,6 +2,7 @@
 //! The meaning of a request, and whether it may go there, are not known here.
 
 mod endpoint;
+mod unannounced;
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 pub use endpoint::Endpoint;
+use unannounced::Unannounced;
 
 /// Connecting takes no longer, nor does a TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,6 +66,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// body of its requests.
 pub struct Dialer<B> {
     tls: Option<TlsConnector>,
+    /// The other side may close a TLS connection without a word.
+    unannounced_ends: bool,
     patience: Duration,
     kept: Mutex<Vec<Kept<B>>>,
 }
@@ -86,13 +90,19 @@ where
     }
 
     pub fn plain() -> Self {
-        Dialer { tls: None, patience: PATIENCE, kept: Mutex::default() }
+        Dialer { tls: None, unannounced_ends: false, patience: PATIENCE, kept: Mutex::default() }
     }
 
     /// Gives connecting, and a TLS handshake, another time than half a minute.
     #[must_use]
     pub fn patient(self, patience: Duration) -> Self {
         Dialer { patience, ..self }
+    }
+
+    /// Takes the end of a TLS connection for one, also where the other side has not announced it.
+    #[must_use]
+    pub fn taking_unannounced_ends(self) -> Self {
+        Dialer { unannounced_ends: true, ..self }
     }
 
     async fn dial(&self, to: &Endpoint) -> Result<Box<dyn Io>, DialError> {
@@ -105,7 +115,8 @@ where
         let name = to.server_name.as_ref().unwrap_or(&to.host).clone();
         let name = ServerName::try_from(name).map_err(DialError::Name)?;
         let done = clock::timeout(self.patience, tls.connect(name, tcp)).await;
-        Ok(Box::new(done.map_err(|_| DialError::LateTls)?.map_err(DialError::Tls)?))
+        let io = done.map_err(|_| DialError::LateTls)?.map_err(DialError::Tls)?;
+        Ok(if self.unannounced_ends { Box::new(Unannounced(io)) } else { Box::new(io) })
     }
 
     /// Sends a request of our own over a connection of its own; an upgrade stays with the answer.
@@ -124,7 +135,7 @@ where
         Ok(response)
     }
 
-    /// Sends a request that asks for no upgrade. Its URI is in origin form (path and query), its `Host` that of the server.
+    /// Sends a request that asks for no upgrade. Its URI is in origin form (path and query), and it has a `Host`.
     pub async fn send(&self, to: &Endpoint, mut request: Request<B>) -> Result<Response<Incoming>, DialError> {
         *request.version_mut() = Version::HTTP_11;
         while let Some(mut sender) = self.take(to) {

@@ -234,6 +234,10 @@ impl Store for Encrypted {
         Box::pin(async move { self.opened(self.below.at_hand(key).await?).await })
     }
 
+    fn at_hand_up_to(&self) -> Option<Revision> {
+        self.below.at_hand_up_to()
+    }
+
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             let mut page = self.below.range(range).await?;

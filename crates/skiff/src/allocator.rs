@@ -19,7 +19,7 @@ use profile::heap::Recorded;
 // SAFETY: mimalloc knows by its address what a piece of memory is, and takes no notice of the layout that it is given back with.
 static ALLOCATOR: Recorded<MiMalloc> = unsafe { Recorded::over(MiMalloc) };
 
-/// What mimalloc reads from the environment. The delay is in milliseconds.
+/// Read by mimalloc from the environment. The delay is in milliseconds.
 pub const SETTINGS: [(&str, &str); 2] = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "100")];
 
 /// A thread looks through its memory no more often than this: the pages that it gives back and needs again cost a fault each.

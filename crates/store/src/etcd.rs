@@ -10,6 +10,7 @@
 mod compaction;
 mod members;
 mod newest;
+mod reading;
 pub mod watch_cache;
 mod words;
 
@@ -24,8 +25,8 @@ use std::{
 
 use bytes::Bytes;
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, Identity, KeyValue, KvClient,
-    PutOptions, ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchRequestSender, WatchResponse,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, GetOptions, Identity, KvClient, PutOptions,
+    ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchRequestSender, WatchResponse,
     WatchResponseStream,
 };
 use futures::{
@@ -37,6 +38,7 @@ use tokio::sync::watch;
 
 use self::{
     members::{CONNECT_TIMEOUT, Members},
+    reading::Reading,
     words::Fault,
 };
 use crate::{
@@ -74,6 +76,7 @@ pub struct Options {
 pub struct Etcd {
     members: Members,
     prefix: String,
+    reading: Reading,
     compaction: Option<Duration>,
     leases: tokio::sync::Mutex<HashMap<u32, Lease>>,
     watches: Arc<Watches>,
@@ -123,6 +126,7 @@ impl Etcd {
         }
         Ok(Etcd {
             members,
+            reading: Reading { cut: options.prefix.len(), form: |value| value },
             prefix: options.prefix,
             compaction: options.compaction,
             leases: tokio::sync::Mutex::default(),
@@ -132,6 +136,12 @@ impl Etcd {
         })
     }
 
+    /// The same cluster, whose values pass through the function as they come: anybody may have written them.
+    #[must_use]
+    pub fn reading(self, form: fn(Bytes) -> Bytes) -> Self {
+        Etcd { reading: Reading { form, ..self.reading }, ..self }
+    }
+
     /// Whether marks come behind the events that they cover.
     fn has_exact_progress(&self) -> bool {
         self.exact_progress
@@ -139,10 +149,6 @@ impl Etcd {
 
     fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
-    }
-
-    fn entry(&self, kv: KeyValue) -> Entry {
-        to_entry(kv, self.prefix.len())
     }
 
     /// Asks a member, and the next ones where that cannot do harm; says failures in the store's words. `revision` is what
@@ -309,13 +315,13 @@ impl Etcd {
                     done.push(Entry { key: commit.key, value: value.clone(), created, modified: revision });
                 }
                 (TxnOpResponse::Delete(mut delete), Change::Delete) => {
-                    let told = || delete.take_prev_kvs().pop().map(|kv| self.entry(kv));
+                    let told = || delete.take_prev_kvs().pop().map(|kv| self.reading.entry(kv));
                     let removed = known.or_else(told).ok_or_else(unfit).map_err(refused(at))?;
                     done.push(Entry { modified: revision, ..removed });
                 }
                 // One of them did not fit, and all were read instead.
                 (TxnOpResponse::Get(mut get), _) => {
-                    let current = get.take_kvs().pop().map(|kv| self.entry(kv));
+                    let current = get.take_kvs().pop().map(|kv| self.reading.entry(kv));
                     if !commit.fits(current.as_ref()) {
                         waypoint::store::conflict(&commit.key);
                         return Err(Refused { at, error: StoreError::Conflict { current, revision } });
@@ -364,7 +370,7 @@ impl Etcd {
             moves,
             watches: self.watches.clone(),
             id,
-            cut: self.prefix.len(),
+            reading: self.reading,
             requested: after.unwrap_or(0),
             delivered: after.unwrap_or_else(|| revision_of(created.header())),
             ended: false,
@@ -380,8 +386,7 @@ struct OpenWatch {
     moves: Option<watch::Receiver<usize>>,
     watches: Arc<Watches>,
     id: u64,
-    /// The length of the prefix that keys lose.
-    cut: usize,
+    reading: Reading,
     requested: Revision,
     delivered: Revision,
     ended: bool,
@@ -427,7 +432,7 @@ impl OpenWatch {
             if response.canceled() {
                 return Err(StoreError::Unavailable(format!("etcd cancelled the watch: {}", response.cancel_reason())));
             }
-            let events: Vec<Event> = response.events().iter().filter_map(|event| self.event(event)).collect();
+            let events: Vec<Event> = response.events().iter().filter_map(|event| self.reading.event(event)).collect();
             // The header's revision is the server's, which may be ahead of a watch that is still catching up; only
             // an answer without events is a mark.
             let revision = events.last().map_or_else(|| revision_of(response.header()), |e| e.revision);
@@ -440,17 +445,6 @@ impl OpenWatch {
             self.delivered = revision;
             return Ok(Batch { events, revision });
         }
-    }
-
-    fn event(&self, event: &etcd_client::Event) -> Option<Event> {
-        let kv = event.kv()?;
-        let previous = event.prev_kv().map(|kv| to_entry(kv.clone(), self.cut));
-        let (key, revision) = (to_key(kv.key(), self.cut), kv.mod_revision().cast_unsigned());
-        let entry = match event.event_type() {
-            etcd_client::EventType::Put => Some(Entry { key: key.clone(), ..to_entry(kv.clone(), self.cut) }),
-            etcd_client::EventType::Delete => None,
-        };
-        Some(Event { key, revision, entry, previous })
     }
 }
 
@@ -472,16 +466,6 @@ enum Repeats {
 
 fn kv(member: &Client) -> KvClient {
     member.kv_client().max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX)
-}
-
-fn to_key(key: &[u8], cut: usize) -> Arc<str> {
-    String::from_utf8_lossy(key.get(cut..).unwrap_or_default()).into()
-}
-
-fn to_entry(kv: KeyValue, cut: usize) -> Entry {
-    let (created, modified) = (kv.create_revision().cast_unsigned(), kv.mod_revision().cast_unsigned());
-    let (key, value) = kv.into_key_value();
-    Entry { key: to_key(&key, cut), value: Bytes::from(value), created, modified }
 }
 
 fn revision_of(header: Option<&ResponseHeader>) -> Revision {
@@ -513,7 +497,7 @@ impl Store for Etcd {
             };
             let mut answer = self.call(Repeats::Always, None, ask).await?;
             let revision = revision_of(answer.header());
-            Ok((answer.take_kvs().pop().map(|kv| self.entry(kv)), revision))
+            Ok((answer.take_kvs().pop().map(|kv| self.reading.entry(kv)), revision))
         })
     }
 
@@ -534,7 +518,7 @@ impl Store for Etcd {
             };
             let revision = range.revision.unwrap_or_else(|| revision_of(answer.header()));
             let count = usize::try_from(answer.count()).unwrap_or(0);
-            let entries: Vec<Entry> = answer.take_kvs().into_iter().map(|kv| self.entry(kv)).collect();
+            let entries: Vec<Entry> = answer.take_kvs().into_iter().map(|kv| self.reading.entry(kv)).collect();
             let remaining = count.saturating_sub(entries.len());
             Ok(Page { entries, revision, remaining })
         })

@@ -192,6 +192,11 @@ pub trait Store: Send + Sync + 'static {
     fn at_hand<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, bool)>> {
         Box::pin(async move { Ok((self.get(key).await?.0, true)) })
     }
+    /// The revision up to which everything is known here, where another place would have to be asked for the newest. A
+    /// range at it, and [`Store::at_hand`], ask nobody: they are answered while that place is away.
+    fn at_hand_up_to(&self) -> Option<Revision> {
+        None
+    }
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>>;
     /// Commits durably: when this returns `Ok`, the change survives a power cut. For a `Delete` the entry returned is the
     /// one that was removed (with `modified` set to the revision of the deletion), for a `Put` the one written.

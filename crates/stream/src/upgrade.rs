@@ -52,7 +52,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Sends the request over a connection of its own and gives the answer. The request's URI must be in origin form (path
-/// and query) and its `Host` header that of the other server. If both sides agree on an upgrade, the answer is the 101
+/// and query), and it must have a `Host`. If both sides agree on an upgrade, the answer is the 101
 /// and the connections are joined in the background once the caller has sent it.
 pub async fn forward<B, IO>(mut request: Request<B>, io: IO) -> Result<Response<Incoming>, ForwardError>
 where

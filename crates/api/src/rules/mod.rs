@@ -20,6 +20,7 @@ pub mod node_affinity;
 pub(crate) mod node_label;
 pub mod platform;
 pub mod pod;
+pub mod pod_log;
 pub mod pod_references;
 pub mod quantity;
 pub mod quota;

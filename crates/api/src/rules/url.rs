@@ -40,6 +40,11 @@ pub fn query_firsts(query: &str) -> impl Iterator<Item = (String, String)> + '_ 
     query_pairs(query).filter(move |(key, _)| read.insert(key.clone()))
 }
 
+/// How query parameters of options say yes: with anything but a plain no.
+pub fn is_true(value: &str) -> bool {
+    value != "0" && !value.eq_ignore_ascii_case("false")
+}
+
 /// The query string of a URL.
 pub fn query(url: &str) -> &str {
     url.split_once('?').map_or("", |(_, query)| query)

@@ -155,7 +155,7 @@ impl<'a> Application<'a> {
         if let Some(live) = live.as_ref().filter(|_| managers.is_empty()) {
             let mut held = structured_merge::compare(ty, &structured_merge::blank(ty), live).changed;
             managed::strip(&mut held);
-            let writer = Writer { manager: BEFORE_FIRST_APPLY, subresource: "", ..*by };
+            let writer = Writer { manager: BEFORE_FIRST_APPLY, ..*by };
             by.resets.take_from(&mut held);
             if !held.is_empty() {
                 managers.push(managed::new_entry("Update", held, &writer));

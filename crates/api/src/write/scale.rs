@@ -9,6 +9,9 @@ use crate::write::{
     managed_fields::sort,
 };
 
+/// The version in which a Scale is written, whatever the object's is: its owners own the field in this one.
+pub const VERSION: &str = "autoscaling/v1";
+
 /// The field of a Scale that can be owned.
 const OF_SCALE: &str = "spec.replicas";
 
@@ -16,13 +19,15 @@ const OF_SCALE: &str = "spec.replicas";
 pub fn show(object: &Value, path: &str, scale: &mut Value) {
     let (here, there) = (set(path), set(OF_SCALE));
     let owners = entries(object).into_iter().filter(|entry| owns(entry, &here)).map(|mut entry| {
+        entry["apiVersion"] = VERSION.into();
         entry["fieldsV1"] = Value::Object(there.clone());
         entry
     });
     put(scale, owners.collect());
 }
 
-/// Gives the object the owners that its Scale has now: whoever is none any more loses the replicas, and a new one gets them.
+/// Gives the object the owners that its Scale has now: whoever is none any more loses the replicas, and a new one gets them, in the
+/// object's version, which is the writer's.
 pub fn take_over(object: &mut Value, path: &str, scale: &mut Value, by: &Writer<'_>) {
     let (here, there) = (set(path), set(OF_SCALE));
     let mut owners = take(scale).unwrap_or_default();
@@ -32,7 +37,9 @@ pub fn take_over(object: &mut Value, path: &str, scale: &mut Value, by: &Writer<
         if !owns(entry, &here) {
             return true;
         }
-        let stays = owners.iter().position(|owner| is_same(owner, entry));
+        let mut shown = entry.clone();
+        shown["apiVersion"] = VERSION.into();
+        let stays = owners.iter().position(|owner| is_same(owner, &shown));
         if let Some(at) = stays {
             owners.swap_remove(at);
             return true;

@@ -7,10 +7,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use api::{kind::Definition, rules::url::query_firsts};
+use api::{
+    kind::Definition,
+    rules::url::{is_true, query_firsts},
+};
 use parking_lot::RwLock;
 
-use crate::http::request::{Info, has_pages, is_true};
+use crate::http::request::{Info, has_pages};
 
 /// The bytes of a list that take a seat.
 const BYTES_PER_SEAT: u64 = 100_000;

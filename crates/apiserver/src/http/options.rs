@@ -5,14 +5,15 @@ use std::str::FromStr;
 use api::{
     Value,
     codec::decode::Validation,
+    meta,
     status::StatusError,
     validation::field::{FieldError, Path},
 };
 use json::json;
 use store::Revision;
 
-use crate::{audit::Trail, http::request::is_true};
-use api::rules::url::{query_firsts, query_pairs};
+use crate::audit::Trail;
+use api::rules::url::{is_true, query_firsts, query_pairs};
 
 /// Options of creates, updates and patches.
 #[derive(Debug, Clone, Default)]
@@ -339,11 +340,25 @@ pub fn revision(version: &str) -> Result<Option<Revision>, StatusError> {
     if version.is_empty() {
         return Ok(None);
     }
-    version.parse().map(Some).map_err(|_| {
-        StatusError::bad_request(format!(
-            "resourceVersion: Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
-        ))
-    })
+    parse_uint(version)
+        .map(Some)
+        .map_err(|why| StatusError::bad_request(format!("resourceVersion: Invalid value: {version:?}: {why}")))
+}
+
+/// The revision that an object says it is of; 0 where it says nothing. Upstream gives Go's error as it is.
+pub fn revision_of(object: &Value) -> Result<Revision, StatusError> {
+    match meta::resource_version(object) {
+        "" => Ok(0),
+        version => parse_uint(version).map_err(|why| StatusError::new(500, "", why)),
+    }
+}
+
+/// As Go reads a number; the error is in its words.
+fn parse_uint(text: &str) -> Result<u64, String> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if digits { "value out of range" } else { "invalid syntax" };
+    let number = text.parse().ok().filter(|_| digits);
+    number.ok_or_else(|| format!("strconv.ParseUint: parsing {text:?}: {why}"))
 }
 
 /// Upstream's rules for the options of lists and watches.

@@ -23,6 +23,12 @@ impl Dialer {
         Dialer(dialer::Dialer::plain())
     }
 
+    /// Takes the end of a TLS connection for one, also where the other side has not announced it.
+    #[must_use]
+    pub fn taking_unannounced_ends(self) -> Self {
+        Dialer(self.0.taking_unannounced_ends())
+    }
+
     /// Sends a request of our own over a connection of its own; an upgrade stays with the answer.
     pub async fn open(&self, to: &Endpoint, request: Request<Body>) -> Result<Response<Incoming>, StatusError> {
         self.0.open(to, request).await.map_err(unanswered)

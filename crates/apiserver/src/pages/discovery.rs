@@ -72,7 +72,7 @@ pub fn answer(call: &Call) -> Option<Response> {
             Some(version) => return Some(aggregate(call, version, true)),
             None => json!({
                 "kind": "APIVersions", "versions": ["v1"],
-                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": host(call)}],
+                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address(call)}],
             }),
         },
         ["apis"] => match aggregated() {
@@ -94,8 +94,9 @@ pub fn answer(call: &Call) -> Option<Response> {
     Some(respond::value(StatusCode::OK, &document))
 }
 
-fn host(call: &Call) -> String {
-    call.header(header::HOST).to_owned()
+/// Where clients reach the server, whatever they called it this time.
+fn address(call: &Call) -> String {
+    call.state.address.map_or_else(|| call.header(header::HOST).to_owned(), |address| address.to_string())
 }
 
 fn group(Listed { group: name, versions }: &Listed, alone: bool) -> Value {
@@ -293,4 +294,25 @@ pub fn paths(state: &State) -> Value {
     paths.extend(rest.map(ToOwned::to_owned));
     paths.sort_unstable();
     json!({"paths": paths})
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+    use crate::{User, http::body::Body, tests::assembled::Talk};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_server_tells_its_own_address() {
+        let talk = Talk::start().await;
+        let request = Request::get("/api")
+            .header("host", "elsewhere:1")
+            .extension(Arc::new(User::new("root", ["system:masters"]).authenticated()));
+        let answer = talk.0.handle(request.body(Body::empty()).unwrap()).await;
+        let document: Value =
+            serde_json::from_slice(&answer.into_body().collect(1 << 16).await.unwrap()).expect("it is JSON");
+        let told = json!([{"clientCIDR": "0.0.0.0/0", "serverAddress": "192.168.0.1:6443"}]);
+        assert_eq!(document["serverAddressByClientCIDRs"], told);
+    }
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     admission::attributes::{Attributes, Operation},
     http::body::Response,
-    http::options::WriteOptions,
+    http::options::{WriteOptions, revision_of},
     storage::{
         commit::ATTEMPTS,
         error::is_too_large,
@@ -262,11 +262,11 @@ impl Request {
     }
 }
 
-/// An object that is not there yet has no version.
+/// An object that is not there yet has no version. As upstream, one that is no number counts for nothing here.
 fn refuse_versioned(object: &Value) -> Result<(), StatusError> {
-    match meta::resource_version(object) {
-        "" | "0" => Ok(()),
-        _ => Err(StatusError::new(500, "", "resourceVersion should not be set on objects to be created")),
+    match revision_of(object) {
+        Ok(0) | Err(_) => Ok(()),
+        Ok(_) => Err(StatusError::new(500, "", "resourceVersion should not be set on objects to be created")),
     }
 }
 

@@ -112,7 +112,8 @@ impl Request {
         object::key(&self.definition, namespace, "")
     }
 
-    /// The revision to read at: `None` is the newest.
+    /// The revision to read at: `None` is the newest. Whoever asks for no newer one than is known here gets that: nobody else is
+    /// asked, who may be away.
     async fn revision(&self, options: &ListOptions) -> Result<Option<Revision>, StatusError> {
         let Some(wanted) = options.resource_version else { return Ok(None) };
         let exact = match &options.version_match {
@@ -120,14 +121,18 @@ impl Request {
             // A page without a match asks for exactly that revision.
             None => options.limit > 0 && wanted > 0,
         };
+        let store = &self.objects().store;
+        let known = store.at_hand_up_to().filter(|known| wanted <= *known);
         if wanted == 0 {
-            return Ok(None);
+            return Ok(known);
         }
-        let newest = self.objects().store.revision().await.map_err(store_error)?;
-        if wanted > newest {
-            return Err(too_large_version(wanted, newest));
+        if known.is_none() {
+            let newest = store.revision().await.map_err(store_error)?;
+            if wanted > newest {
+                return Err(too_large_version(wanted, newest));
+            }
         }
-        Ok(exact.then_some(wanted))
+        Ok(if exact { Some(wanted) } else { known })
     }
 
     /// Objects in one answer.

@@ -2,13 +2,13 @@
 
 use api::{
     Value,
-    codec::decode::Gvk,
+    codec::decode::{Gvk, LEGACY_SCHEME, not_registered},
     schema::Type,
     status::StatusError,
     validation::field::{FieldError, Path},
     write::{
         entries::Writer,
-        patch::{Kind, Patch},
+        patch::{Kind, Patch, json},
     },
 };
 use http::{StatusCode, header};
@@ -58,7 +58,8 @@ pub async fn run(mut request: Request) -> Result<Response, StatusError> {
             let patch = Patch::read(kind, &body);
             let change = |old: &Value| {
                 let seen = seen_by_writers(&definition, scale, old)?;
-                let mut wanted = patch.as_ref().map_err(StatusError::clone)?.apply(ty, &seen, options.validation)?;
+                let patched = patch.as_ref().map_err(StatusError::clone)?.apply(ty, &seen, options.validation);
+                let mut wanted = patched.map_err(json::without_causes)?;
                 // A strategic merge patch has no say in what the object is.
                 if kind != Kind::Strategic {
                     check_kind(&wanted.value)?;
@@ -95,8 +96,7 @@ fn check_kind(value: &Value) -> Result<(), StatusError> {
     if version == wanted && kind == SCALE.kind {
         return Ok(());
     }
-    let scheme = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30";
-    let why = format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}");
+    let why = not_registered(kind, version, LEGACY_SCHEME);
     let error = FieldError::invalid(&Path::new("patch"), value.to_string(), &why);
     Err(StatusError::invalid("", "", "", &[error]))
 }
@@ -111,12 +111,12 @@ async fn apply(request: &Request, ty: &Type, body: &[u8], options: &WriteOptions
         api::write::scale::show(old, &scale.wanted, &mut seen);
         request.with_writer(options, |writer| {
             // A Scale has one version, whatever the object has.
-            let by = Writer { versions: None, ..*writer };
+            let by = Writer { api_version: api::write::scale::VERSION, versions: None, ..*writer };
             let merged = wanted.apply(ty, SCALE, Some(&seen), &by, options.force == Some(true))?;
             let mut value = merged.value;
             request.check_names(&mut value)?;
             let mut new = with_replicas(definition, scale, old, &value)?;
-            api::write::scale::take_over(&mut new, &scale.wanted, &mut value, &by);
+            api::write::scale::take_over(&mut new, &scale.wanted, &mut value, writer);
             Ok((new, merged.warnings))
         })
     };

@@ -4,7 +4,10 @@ use api::{Value, meta, status::StatusError};
 use http::StatusCode;
 
 use super::{request::Request, write::Written};
-use crate::{auth::Attributes, http::options::WriteOptions};
+use crate::{
+    auth::Attributes,
+    http::options::{WriteOptions, revision_of},
+};
 
 /// The write is tried this often while somebody else creates and deletes the object.
 const ATTEMPTS: usize = 5;
@@ -42,6 +45,7 @@ impl Request {
                     _ => self.other_uid(uid, ""),
                 });
             }
+            revision_of(&object)?;
             // The right to change an object that is there is not the right to make it.
             let create = Attributes { verb: "create", ..Attributes::of(&self.call.user, &self.call.info) };
             self.call.state.ask(&create).await?;

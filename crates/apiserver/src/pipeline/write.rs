@@ -18,7 +18,10 @@ use super::{
 };
 use crate::{
     admission::attributes::{Attributes, Operation},
-    http::{large, options::WriteOptions},
+    http::{
+        large,
+        options::{WriteOptions, revision_of},
+    },
     pages::metrics::issued::Issued,
     storage::{
         commit::{Companions, Swap},
@@ -242,10 +245,11 @@ impl Request {
         if self.call.info.verb == "patch" && version == meta::resource_version(old) {
             return Ok(true);
         }
-        if !version.is_empty() && version != "0" && version != meta::resource_version(old) {
+        let (wanted, found) = (revision_of(new)?, revision_of(old)?);
+        let unconditional = wanted == 0;
+        if !unconditional && wanted != found {
             return Err(StatusError::modified(&definition.group, &definition.plural, name));
         }
-        let unconditional = version.is_empty() || version == "0";
         // A Scale without a version is for the object as it is.
         let must_say = !definition.unconditional_update && self.target != Target::Other("scale");
         if unconditional && must_say && self.call.info.verb == "update" {

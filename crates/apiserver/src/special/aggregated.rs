@@ -16,11 +16,11 @@ use crate::{
     audit::AUDIT_ID,
     call::Call,
     http::{
-        access::Peer,
         body::{Body, BoxError, Response},
         timing,
     },
     outbound::dialer::why,
+    special::forwarded,
 };
 
 /// The page about a group version is there by then: clients ask for it before anything else.
@@ -95,15 +95,7 @@ fn request(
         headers.insert(AUDIT_ID, value(id)?);
     }
     headers.insert(header::HOST, value(&to.authority())?);
-    headers.insert("x-forwarded-host", value(&to.authority())?);
-    headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
-    headers.insert("x-forwarded-uri", value(&passed.base)?);
-    if let Some(peer) = extensions.get::<Peer>() {
-        let address = peer.address.ip().to_string();
-        let before = headers.get("x-forwarded-for").and_then(|v| v.to_str().ok());
-        let all = before.map_or(address.clone(), |before| format!("{before}, {address}"));
-        headers.insert("x-forwarded-for", value(&all)?);
-    }
+    forwarded::tell(&mut headers, &extensions, passed, Some(&to.authority()))?;
     let mut request = Request::new(body);
     *request.method_mut() = passed.method.clone();
     *request.uri_mut() = path.parse().map_err(|_| StatusError::bad_request(format!("invalid path {path:?}")))?;

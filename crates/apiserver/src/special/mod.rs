@@ -6,6 +6,7 @@ mod binding;
 mod component;
 pub mod connect;
 mod eviction;
+mod forwarded;
 mod metrics;
 mod object;
 mod reader;

@@ -39,7 +39,7 @@ impl Specials {
 
     /// Every request asks.
     pub fn get<'a>(&'a self, group: &'a str, plural: &'a str, subresource: &'a str) -> Option<&'a dyn Special> {
-        let entries: &HashMap<(&'a str, &'a str, &'a str), _> = &self.entries;
-        entries.get(&(group, plural, subresource)).map(|special: &Box<dyn Special>| &**special)
+        let entries: &HashMap<(&'a str, &'a str, &'a str), Box<dyn Special>> = &self.entries;
+        entries.get(&(group, plural, subresource)).map(AsRef::as_ref)
     }
 }

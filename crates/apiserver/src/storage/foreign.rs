@@ -1,6 +1,8 @@
 //! Values in the forms in which upstream's API servers write them: objects of built-in kinds in protobuf, definitions of custom kinds
 //! in an older version and, where `CBORServingAndStorage` is on, objects of custom kinds in CBOR. They are read as this server
 //! would have stored them. A write replaces them by text, which upstream's servers read too, or by CBOR where that gate is on here.
+//!
+//! In etcd anybody may write anything. A value that is no object there is an error to those who read it, as upstream.
 
 use api::{
     Value,
@@ -19,9 +21,33 @@ use super::object;
 /// The beginning of a definition of a custom kind as upstream's servers write all of them.
 const BETA_DEFINITION: &[u8] = br#"{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1beta1","#;
 
+/// Stands before a value that begins as an object and is none.
+const BROKEN: u8 = 0;
+
+/// A value as it comes from a place where anybody writes: text that is no whole object is marked, once, so that [`as_text`] has to
+/// look at no more than its beginning each time it is read.
+pub fn arriving(value: Bytes) -> Bytes {
+    let text = value.trim_ascii();
+    if !text.starts_with(b"{") {
+        return value;
+    }
+    let length = std::str::from_utf8(text).ok().and_then(json::length_of_value);
+    if length == Some(text.len()) { value.slice_ref(text) } else { [&[BROKEN], &*value].concat().into() }
+}
+
+/// The error that a value is to those who read it.
+fn broken(value: &[u8]) -> String {
+    let value = value.strip_prefix(&[BROKEN]).unwrap_or(value);
+    let why = match std::str::from_utf8(value) {
+        Ok(text) => json::parse(text).err().map(|malformed| malformed.to_string()),
+        Err(malformed) => Some(malformed.to_string()),
+    };
+    format!("couldn't get version/kind: {}", why.as_deref().unwrap_or("the value is no object"))
+}
+
 /// The value as text in the version that is stored here, if it is an object in protobuf of a kind that is known, one in CBOR, or a
 /// definition. The other values that upstream keeps in its store (its servers' leases, allocations) pass as they are: nobody here
-/// reads them.
+/// reads them. A value in no form that objects have is an error.
 pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
     if value.starts_with(cbor::SELF_DESCRIBED) {
         let object = cbor::read(value).map_err(|malformed| malformed.to_string())?;
@@ -38,7 +64,9 @@ pub fn as_text(value: &Bytes) -> Result<Bytes, String> {
         let text = object::encode_as("CustomResourceDefinition", "apiextensions.k8s.io", "v1", &object);
         return Ok(text.into_boxed_slice().into());
     }
-    let Some(named) = protobuf::named(value) else { return Ok(value.clone()) };
+    let Some(named) = protobuf::named(value) else {
+        return if value.starts_with(b"{") { Ok(value.clone()) } else { Err(broken(value)) };
+    };
     let (api_version, kind) = named.map_err(|malformed| malformed.to_string())?;
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let ty = of_kind(group, version, kind);
@@ -204,5 +232,65 @@ mod tests {
         assert!(as_text(&whole.slice(..whole.len() - 3)).is_err());
         assert!(as_text(&Bytes::from_static(b"k8s\0\xff")).is_err());
         assert!(as_text(&BETA_DEFINITION.into()).is_err());
+    }
+
+    #[test]
+    fn what_arrives_is_whole_or_marked() {
+        let pass = |value: &'static [u8]| arriving(Bytes::from_static(value));
+        for whole in [
+            &b"{}"[..],
+            br#"{"kind":"Pod","spec":{"a":["}"]}}"#,
+            b"k8s\0\x0a",
+            b"k8s:enc:aesgcm:v1:a:{",
+            b"\xd9\xd9\xf7\xa0",
+        ] {
+            assert_eq!(pass(whole), whole);
+        }
+        assert_eq!(pass(b" {\"kind\":\"Pod\"}\n"), &b"{\"kind\":\"Pod\"}"[..]);
+        for (value, why) in [
+            (&b""[..], "EOF while parsing a value at line 1 column 0"),
+            (b"null", "the value is no object"),
+            (b"garbage", "expected value at line 1 column 0"),
+            (br#"{"kind":"Pod","metadata":{"#, "EOF while parsing a list or an object at line 1 column 26"),
+            (br#"{"kind":"Pod"}}"#, "trailing characters at line 1 column 14"),
+            (b"{\"kind\":\"\xff\"}", "invalid utf-8 sequence of 1 bytes from index 9"),
+        ] {
+            assert_eq!(as_text(&pass(value)), Err(format!("couldn't get version/kind: {why}")), "{value:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn garbage_is_an_error_to_those_who_read_it() {
+        let below = Arc::new(Embedded::memory());
+        let above = Encrypted::new(below.clone(), Current::new(Table::default())).reading(as_text);
+        let c = Conversation::over(Arc::new(above), Specials::default()).await;
+        let good = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "good"}});
+        for namespace in ["a", "b"] {
+            let made = c.say(&format!("POST /api/v1/namespaces/{namespace}/configmaps"), good.to_string()).await;
+            assert_eq!(made.code, 201, "{}", made.text);
+        }
+        for (name, value) in
+            [("half", &br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"half"#[..]), ("odd", b"null")]
+        {
+            let key = format!("/registry/configmaps/a/{name}");
+            put(&*below, &key, arriving(Bytes::from_static(value))).await;
+            let one = format!("/api/v1/namespaces/a/configmaps/{name}");
+            for request in [
+                format!("GET {one}"),
+                format!("DELETE {one}"),
+                format!("PATCH {one}\ncontent-type: application/merge-patch+json"),
+                "GET /api/v1/namespaces/a/configmaps".to_owned(),
+                "GET /api/v1/configmaps".to_owned(),
+                "DELETE /api/v1/namespaces/a/configmaps".to_owned(),
+            ] {
+                let refused = c.say(&request, "{}").await;
+                assert_eq!(refused.code, 500, "{request}: {}", refused.text);
+                assert!(refused.message().contains("couldn't get version/kind: "), "{request}: {}", refused.text);
+            }
+            assert!(below.get(&key).await.unwrap().0.is_some());
+        }
+        for request in ["GET /api/v1/namespaces/a/configmaps/good", "GET /api/v1/namespaces/b/configmaps"] {
+            assert_eq!(c.say(request, "").await.code, 200, "{request}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::{
 
 use api::{Value, kind::Definition};
 use parking_lot::RwLock;
-use store::{Entry, Event, Range, Revision, Store};
+use store::{Entry, Event, Page, Range, Revision, Store, StoreError};
 
 use crate::storage::{object, recent::Recent};
 
@@ -81,9 +81,9 @@ impl Informer {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Reads everything; what events brought since stays.
+    /// Reads everything that can be read; what events brought since stays.
     pub(crate) async fn fill(&self, store: &dyn Store) -> store::Result<()> {
-        let page = store.range(Range::prefix(&object::key(&self.definition, "", ""))).await?;
+        let page = readable(store, Range::prefix(&object::key(&self.definition, "", ""))).await?;
         let mut objects = self.objects.write();
         let present: std::collections::HashSet<&str> = page.entries.iter().map(|e| &*e.key).collect();
         objects.retain(|key, (revision, _)| {
@@ -137,5 +137,54 @@ impl Informer {
             let (namespace, name) = object::names(&self.definition, key);
             handler.changed(&self.definition, namespace, name, object);
         }
+    }
+}
+
+/// A range without the values that cannot be read. One that nobody can read is an error to the clients who ask for it, and no reason
+/// for the server not to start.
+async fn readable(store: &dyn Store, mut range: Range) -> store::Result<Page> {
+    let mut entries = Vec::new();
+    loop {
+        let (key, why) = match store.range(range.clone()).await {
+            Err(StoreError::Unreadable { key, why }) if *key >= *range.start => (key, why),
+            other => {
+                let page = other?;
+                entries.extend(page.entries);
+                return Ok(Page { entries, ..page });
+            }
+        };
+        tracing::warn!(key, why, "a stored value cannot be read");
+        // It is the first one.
+        let before = store.range(Range { end: key.clone(), ..range.clone() }).await?;
+        entries.extend(before.entries);
+        range = Range { start: format!("{key}\0"), revision: Some(before.revision), ..range };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use encryption::{Current, Encrypted, Table};
+    use store::{Change, Commit, Expect, embedded::Embedded};
+
+    use super::*;
+    use crate::storage::{foreign, object_store::ObjectStore};
+
+    #[tokio::test(start_paused = true)]
+    async fn values_that_nobody_can_read_are_left_out() {
+        let below = Arc::new(Embedded::memory());
+        for name in ["a", "b", "c", "d", "e"] {
+            let value = match name {
+                "a" | "c" | "e" => foreign::arriving("{\"kind\":".into()),
+                _ => format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}"}}}}"#).into(),
+            };
+            let change = Change::Put { value, ttl_seconds: None };
+            let key = format!("/registry/configmaps/n/{name}").into();
+            below.commit(Commit { key, expect: Expect::Absent, change }).await.unwrap();
+        }
+        let above = Encrypted::new(below, Current::new(Table::default())).reading(foreign::as_text);
+        let objects = ObjectStore::new(Arc::new(above)).await.unwrap();
+        let informer = objects.informer(&objects.definition("", "configmaps").unwrap()).await.unwrap();
+        let names: Vec<String> = informer.all().iter().map(|map| api::meta::name(map).to_owned()).collect();
+        assert_eq!(names, ["b", "d"]);
     }
 }

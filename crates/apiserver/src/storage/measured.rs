@@ -163,6 +163,10 @@ impl Store for Measured {
         self.store.at_hand(key)
     }
 
+    fn at_hand_up_to(&self) -> Option<Revision> {
+        self.store.at_hand_up_to()
+    }
+
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             let key = range.start.clone();

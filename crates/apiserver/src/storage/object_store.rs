@@ -78,6 +78,18 @@ impl ObjectStore {
         entry.ok_or_else(|| StatusError::not_found(&definition.group, &definition.plural, name))
     }
 
+    /// An object as it is known here: see [`Store::at_hand`].
+    pub(crate) async fn entry_at_hand(
+        &self,
+        definition: &Definition,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Entry, StatusError> {
+        let key = object::key(definition, namespace, name);
+        let (entry, _) = self.store.at_hand(&key).await.map_err(object_error)?;
+        entry.ok_or_else(|| StatusError::not_found(&definition.group, &definition.plural, name))
+    }
+
     /// The compare-and-swap of an object as it is known here: see [`Swap::look_again`]. A dry run commits nothing that would
     /// prove it the newest.
     pub(crate) async fn swap_at_hand<'a>(

@@ -1,6 +1,13 @@
-//! Writes that begin with an object as it is known here, over a store that knows an older one.
+//! Requests that are served with what is known here: writes over a store that knows an older object, and reads while the place that
+//! would know newer ones is away.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use futures::future::BoxFuture;
 use json::json;
@@ -13,9 +20,22 @@ use crate::{special::table::Specials, tests::conversation::Conversation};
 struct Old {
     store: Embedded,
     known: Mutex<HashMap<String, Entry>>,
+    /// Only what is known here is still answered.
+    away: AtomicBool,
 }
 
 impl Old {
+    fn new() -> Arc<Old> {
+        Arc::new(Old { store: Embedded::memory(), known: Mutex::default(), away: AtomicBool::default() })
+    }
+
+    async fn asking<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        if self.away.load(Ordering::Relaxed) {
+            return Err(StoreError::Unavailable("etcd: nothing listens there".to_owned()));
+        }
+        answer.await
+    }
+
     /// From here on the key is at hand as it is now.
     async fn remember(&self, key: &str) {
         let entry = self.store.get(key).await.unwrap().0.unwrap();
@@ -25,7 +45,11 @@ impl Old {
 
 impl Store for Old {
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, Revision)>> {
-        self.store.get(key)
+        Box::pin(self.asking(self.store.get(key)))
+    }
+
+    fn at_hand_up_to(&self) -> Option<Revision> {
+        futures::FutureExt::now_or_never(self.store.revision())?.ok()
     }
 
     fn at_hand<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<Entry>, bool)>> {
@@ -34,7 +58,10 @@ impl Store for Old {
     }
 
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
-        self.store.range(range)
+        match range.revision {
+            Some(_) => self.store.range(range),
+            None => Box::pin(self.asking(self.store.range(range))),
+        }
     }
 
     fn commit(&self, commit: Commit) -> BoxFuture<'_, Result<Entry>> {
@@ -58,7 +85,7 @@ impl Store for Old {
     }
 
     fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
-        self.store.revision()
+        Box::pin(self.asking(self.store.revision()))
     }
 }
 
@@ -66,7 +93,7 @@ const X: &str = "/api/v1/namespaces/a/configmaps/x";
 
 /// A server whose store has the map at hand with the label 1; it has another one by now.
 async fn start(label: &str) -> Conversation {
-    let store = Arc::new(Old { store: Embedded::memory(), known: Mutex::default() });
+    let store = Old::new();
     let c = Conversation::over(store.clone(), Specials::default()).await;
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "labels": {"l": "1"}}});
     assert_eq!(c.say("POST /api/v1/namespaces/a/configmaps", &map.to_string()).await.code, 201);
@@ -123,5 +150,35 @@ async fn what_is_gone_is_not_changed() {
     for body in [json!({"data": {"k": "v"}}), json!({"metadata": {"labels": {"l": "1"}}})] {
         let changed = patch(&c, body).await;
         assert_eq!(changed.code, 404, "{}", changed.text);
+    }
+}
+
+/// As upstream's cacher.
+#[tokio::test(start_paused = true)]
+async fn reads_of_what_is_known_ask_nobody() {
+    let store = Old::new();
+    let c = Conversation::over(store.clone(), Specials::default()).await;
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    let made = c.say("POST /api/v1/namespaces/a/configmaps", &map.to_string()).await;
+    let version = made.at("/metadata/resourceVersion").as_str().expect("a version").to_owned();
+    store.remember("/registry/configmaps/a/x").await;
+    store.away.store(true, Ordering::Relaxed);
+    let maps = "/api/v1/namespaces/a/configmaps";
+    for (request, code) in [
+        (format!("GET {X}"), 503),
+        (format!("GET {X}?resourceVersion=0"), 200),
+        (format!("GET {X}?resourceVersion={version}"), 200),
+        (format!("GET {X}?resourceVersion=1000"), 503),
+        (format!("GET {maps}/y?resourceVersion=0"), 404),
+        (format!("GET {maps}"), 503),
+        (format!("GET {maps}?resourceVersion=0"), 200),
+        (format!("GET {maps}?resourceVersion=0&limit=1&labelSelector=a"), 200),
+        (format!("GET {maps}?resourceVersion=0&resourceVersionMatch=NotOlderThan"), 200),
+        (format!("GET {maps}?resourceVersion={version}"), 200),
+        (format!("GET {maps}?resourceVersion={version}&resourceVersionMatch=Exact"), 200),
+        (format!("GET {maps}?resourceVersion=1000"), 503),
+    ] {
+        let answer = c.say(&request, "").await;
+        assert_eq!(answer.code, code, "{request}: {}", answer.text);
     }
 }

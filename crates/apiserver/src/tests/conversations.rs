@@ -89,6 +89,12 @@ async fn wrong_input_is_answered_in_upstreams_words() {
             r#"Pod in version "v1" cannot be handled as a ConfigMap: converting (v1.Pod) to (core.ConfigMap): unknown conversion"#,
         ),
         (
+            format!("PUT {MAPS}/x"),
+            r#"{"kind":"Foo","apiVersion":"v1"}"#,
+            400,
+            r#"Foo in version "v1" cannot be handled as a ConfigMap: no kind "Foo" is registered for version "v1" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+        ),
+        (
             format!("POST {MAPS}?dryRun=Some"),
             "{}",
             422,
@@ -138,6 +144,14 @@ async fn an_update_creates_where_the_kind_allows_it() {
     let blind = c.say(&format!("PUT {LEASES}/l"), r#"{"metadata":{"name":"l"}}"#).await;
     let expected = r#"leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"#;
     assert_eq!((blind.code, blind.message().as_str()), (422, expected));
+    for (name, kind) in [("l", "existing"), ("n", "new")] {
+        let odd = format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"abc"}}}}"#);
+        let odd = c.say(&format!("PUT {LEASES}/{name}"), &odd).await;
+        let expected = r#"strconv.ParseUint: parsing "abc": invalid syntax"#;
+        assert_eq!((odd.code, odd.message().as_str(), odd.at("/reason")), (500, expected, Value::Null), "{kind}");
+    }
+    let posted = c.say(&format!("POST {LEASES}"), r#"{"metadata":{"name":"p","resourceVersion":"abc"}}"#).await;
+    assert_eq!(posted.code, 201, "{}", posted.text);
     let other = r#"{"metadata":{"name":"m","uid":"u"}}"#;
     let other = c.say(&format!("PUT {LEASES}/m"), other).await;
     assert_eq!(other.code, 409, "{}", other.text);

@@ -32,6 +32,7 @@ pub mod objects;
 mod older;
 pub mod over_tls;
 mod policies;
+mod proxied;
 mod roles;
 mod scale;
 mod strangers;

@@ -110,6 +110,47 @@ async fn an_applied_scale_is_told_whose_it_is_and_what_is_wrong_with_it() {
     assert_eq!(none.code, 404, "a Scale makes no object: {}", none.text);
 }
 
+#[tokio::test(start_paused = true)]
+async fn conflicts_about_a_scale_are_told_in_its_own_version() {
+    let c = Conversation::start().await;
+    let path = "/apis/apps/v1/namespaces/a/deployments/test";
+    let made = c.say(&format!("POST {}", &path[..path.len() - 5]), workload("apps/v1", "Deployment").to_string()).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let apply = async |query: &str, replicas: u32| {
+        c.say(&format!("PATCH {path}/scale?fieldManager=scale{query}\n{APPLY}"), scale(replicas).to_string()).await
+    };
+    let conflict = |manager: &str| {
+        format!("Apply failed with 1 conflict: conflict with {manager} using autoscaling/v1: .spec.replicas")
+    };
+    let put = c.say(&format!("PUT {path}/scale?fieldManager=curl"), scale(2).to_string()).await;
+    assert_eq!(put.code, 200, "{}", put.text);
+    assert_eq!(apply("", 3).await.message(), conflict(r#""curl" with subresource "scale""#));
+    // Shared, it stays theirs too, in the object's version.
+    assert_eq!(apply("", 2).await.code, 200);
+    let read = c.say(&format!("GET {path}"), "").await.json();
+    assert_eq!(owners(&read), ["scale", "curl"]);
+    let entries = read["metadata"]["managedFields"].as_array().unwrap();
+    assert!(entries.iter().all(|entry| entry["apiVersion"] == "apps/v1"), "{entries:?}");
+    // Nobody is tracked.
+    let none = json!({"metadata": {"managedFields": [{}]}});
+    assert_eq!(c.say(&format!("PATCH {path}\n{MERGE}"), none.to_string()).await.code, 200);
+    assert_eq!(apply("", 4).await.message(), conflict(r#""before-first-apply" with subresource "scale""#));
+    assert_eq!(apply("&force=true", 4).await.code, 200);
+    assert_eq!(owners(&c.say(&format!("GET {path}"), "").await.json()), ["scale"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_test_that_fails_on_a_scale_is_told_as_on_an_object() {
+    let c = Conversation::start().await;
+    let path = "/apis/apps/v1/namespaces/a/deployments/test";
+    c.say(&format!("POST {}", &path[..path.len() - 5]), workload("apps/v1", "Deployment").to_string()).await;
+    let patch = json!([{"op": "test", "path": "/spec/replicas", "value": 7}]).to_string();
+    for place in [path.to_owned(), format!("{path}/scale")] {
+        let refused = c.say(&format!("PATCH {place}\ncontent-type: application/json-patch+json"), &patch).await;
+        assert_eq!((refused.code, refused.at("/details")), (422, json!({})), "{place}: {}", refused.text);
+    }
+}
+
 /// As upstream's `checkName`, `ValidateScale` and the preconditions of `scaleUpdatedObjectInfo`.
 #[tokio::test(start_paused = true)]
 async fn a_scale_is_that_of_the_object_in_the_path() {

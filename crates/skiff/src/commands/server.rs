@@ -358,7 +358,8 @@ async fn open_store(options: &ControlPlane, layout: &Layout) -> anyhow::Result<A
         let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, store::embedded::Options::default()));
         return Ok(Arc::new(opened.await??));
     }
-    Ok(Arc::new(WatchCache::open(options.etcd.connect().await?, "/registry/").await?))
+    let etcd = options.etcd.connect().await?.reading(apiserver::storage::foreign::arriving);
+    Ok(Arc::new(WatchCache::open(etcd, "/registry/").await?))
 }
 
 fn read_text(path: &Path) -> anyhow::Result<String> {

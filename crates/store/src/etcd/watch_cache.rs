@@ -258,6 +258,10 @@ impl Store for WatchCache {
         Box::pin(async { Ok((entry, false)) })
     }
 
+    fn at_hand_up_to(&self) -> Option<Revision> {
+        Some(self.copy.reached.get())
+    }
+
     fn range(&self, range: Range) -> BoxFuture<'_, Result<Page>> {
         Box::pin(async move {
             let known = range.revision.is_some_and(|revision| revision <= self.copy.reached.get());

@@ -24,6 +24,23 @@ async fn behaviour_through_a_copy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_pass_through_the_function_as_they_come() {
+    let Some(server) = Server::start() else { return };
+    let beside: Shared = Arc::new(server.connect("/cached").await);
+    let first = put(&beside, "/a", "x", Expect::Absent).await.unwrap().modified;
+    let etcd = server.connect("/cached").await.reading(|value| [b"<", &*value].concat().into());
+    let store: Shared = Arc::new(WatchCache::open(etcd, "/").await.unwrap());
+    put(&beside, "/b", "y", Expect::Absent).await.unwrap();
+    let mut watch = store.watch("/", Some(first)).await.unwrap();
+    assert_eq!(events(&mut watch, 1).await, ["/b=<y"]);
+    assert_eq!(store.get("/a").await.unwrap().0.unwrap().value, "<x");
+    let Err(StoreError::Conflict { current: Some(met), .. }) = put(&store, "/a", "z", Expect::Absent).await else {
+        panic!("it was there")
+    };
+    assert_eq!(met.value, "<x");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_write_to_the_same_etcd() {
     let Some(server) = Server::start() else { return };
     let beside: Shared = Arc::new(server.connect("/beside").await);
@@ -83,6 +100,11 @@ async fn watchers_do_not_notice_that_etcd_was_away() {
             ["etcd: nothing listens there", "etcd: the connection to it ended"].iter().any(|s| why.starts_with(s));
         assert!(is_plain, "{why}");
     }
+    // The copy is still there for those to whom it is new enough.
+    assert!(store.at_hand("/a").await.unwrap().0.is_some_and(|entry| entry.value == "1"));
+    let known = store.at_hand_up_to();
+    let page = store.range(Range { revision: known, ..Range::prefix("/") }).await.unwrap();
+    assert_eq!((page.entries.len(), Some(page.revision)), (1, known));
     server.start_again();
     // By another way, so that the cache has to come back by itself.
     let beside: Shared = Arc::new(server.connect("/cached").await);

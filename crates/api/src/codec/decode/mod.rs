@@ -5,13 +5,7 @@
 use json::{Map, Value};
 
 use crate::{
-    codec::{
-        bounds::{self, TOO_DEEP},
-        cbor,
-        problem::Problem,
-        protobuf, syntax,
-    },
-    meta,
+    codec::{bounds::TOO_DEEP, cbor, problem::Problem, protobuf, syntax},
     schema::{self, Object, Type, Zero},
     status::StatusError,
     validation::field::{FieldError, Path},
@@ -21,11 +15,13 @@ mod changed;
 mod converter;
 mod repeated;
 mod scalar;
+mod type_meta;
 mod visit;
 mod yaml;
 
 pub use changed::{normalise_changed, normalise_changed_in};
 pub use scalar::time;
+pub use type_meta::{LEGACY_SCHEME, custom_kind, not_registered};
 pub(crate) use visit::Context;
 
 /// The part of Go's libraries in whose words a value of the wrong type is refused.
@@ -155,7 +151,7 @@ pub fn decode(
         }
     })?;
     let custom = ty.object().is_some_and(|object| object.custom);
-    let value = if custom { custom_type_meta(value, gvk, bytes)? } else { check_type_meta(value, gvk)? };
+    let value = if custom { type_meta::custom(value, gvk, bytes)? } else { type_meta::built_in(value, gvk, bytes)? };
     if validation == Validation::Strict && !context.strict.is_empty() {
         return Err(gvk.cannot_handle(&strict_error(&context.strict)));
     }
@@ -187,15 +183,13 @@ pub fn options(kind: &str, bytes: &[u8], media_type: &str) -> Result<Value, Stat
     })?;
     let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
     let (version, found) = (text("apiVersion"), text("kind"));
-    if version.matches('/').count() > 1 {
-        return Err(StatusError::bad_request(format!("unexpected GroupVersion string: {version}")));
+    if type_meta::is_no_version(version) {
+        return Err(StatusError::bad_request(type_meta::no_version(version)));
     }
     if !found.is_empty() && found != kind {
         let version = if version.is_empty() { "meta.k8s.io/v1" } else { version };
         let scheme = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27";
-        return Err(StatusError::bad_request(format!(
-            "no kind {found:?} is registered for version {version:?} in scheme {scheme:?}"
-        )));
+        return Err(StatusError::bad_request(not_registered(found, version, scheme)));
     }
     Ok(value)
 }
@@ -290,73 +284,6 @@ fn summary(bytes: &[u8]) -> String {
 /// Upstream's message for a list of unknown and duplicate fields.
 pub fn strict_error(fields: &[String]) -> String {
     format!("strict decoding error: {}", fields.join(", "))
-}
-
-/// A custom resource says itself of which version and kind it is.
-fn custom_type_meta(value: Value, gvk: Gvk<'_>, bytes: &[u8]) -> Result<Value, StatusError> {
-    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-    if text("kind").is_empty() {
-        let text = String::from_utf8_lossy(bytes);
-        let why = format!("Object 'Kind' is missing in '{}'", bounds::cut(&text, bounds::SHOWN_MAX));
-        return Err(unreadable(Problem::Syntax(why), gvk, bytes));
-    }
-    let (found, wanted) = (text("apiVersion"), gvk.api_version());
-    if found != wanted {
-        return Err(other_version(found, &wanted));
-    }
-    custom_kind(&value, gvk)?;
-    Ok(value)
-}
-
-/// That a custom resource is still of its version and kind, as a patch leaves it.
-pub fn custom_kind(value: &Value, gvk: Gvk<'_>) -> Result<(), StatusError> {
-    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
-    let version = gvk.api_version();
-    let wrong =
-        [("kind", gvk.kind), ("apiVersion", &version)].into_iter().filter(|(field, wanted)| text(field) != *wanted);
-    let errors: Vec<FieldError> = wrong
-        .map(|(field, wanted)| FieldError::invalid(&Path::new(field), text(field), &format!("must be {wanted}")))
-        .collect();
-    match errors.as_slice() {
-        [] => Ok(()),
-        errors => Err(StatusError::invalid(gvk.group, text("kind"), meta::name(value), errors)),
-    }
-}
-
-fn other_version(found: &str, wanted: &str) -> StatusError {
-    StatusError::bad_request(format!(
-        "the API version in the data ({found}) does not match the expected API version ({wanted})"
-    ))
-}
-
-/// Fills in `apiVersion` and `kind`, or refuses what the path does not stand for.
-fn check_type_meta(mut value: Value, gvk: Gvk<'_>) -> Result<Value, StatusError> {
-    let Value::Object(map) = &mut value else { return Ok(value) };
-    let wanted = gvk.api_version();
-    match map.get("apiVersion").and_then(Value::as_str) {
-        Some(found) if found != wanted => {
-            return Err(other_version(found, &wanted));
-        }
-        Some(_) => {}
-        None => {
-            map.insert("apiVersion", wanted.into());
-        }
-    }
-    match map.get("kind").and_then(Value::as_str) {
-        Some(found) if found != gvk.kind => {
-            let Gvk { version, kind, .. } = gvk;
-            return Err(StatusError::bad_request(format!(
-                "{found} in version {version:?} cannot be handled as a {kind}: converting ({version}.{found}) to \
-                 ({}.{kind}): unknown conversion",
-                gvk.internal_package()
-            )));
-        }
-        Some(_) => {}
-        None => {
-            map.insert("kind", gvk.kind.into());
-        }
-    }
-    Ok(value)
 }
 
 /// Reads any JSON or YAML without a schema (patches). The second part names duplicate fields.
@@ -545,12 +472,8 @@ mod tests {
             |body: &str, expected: &str| assert_eq!(deployment(body, Validation::Warn), Err(expected.to_owned()));
         check(
             r#"{"apiVersion": "v1", "kind": "Deployment"}"#,
-            "the API version in the data (v1) does not match the expected API version (apps/v1)",
-        );
-        check(
-            r#"{"apiVersion": "apps/v1", "kind": "DaemonSet"}"#,
-            "DaemonSet in version \"v1\" cannot be handled as a Deployment: converting (v1.DaemonSet) to (apps.Deployment): \
-             unknown conversion",
+            "Deployment in version \"v1\" cannot be handled as a Deployment: no kind \"Deployment\" is registered for version \"v1\" \
+             in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
         );
         for (body, found, shown) in [("[]", "array", "5b5d"), ("\"x\"", "string", "227822"), ("5", "number", "35")] {
             let wanted = r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;

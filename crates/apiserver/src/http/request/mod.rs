@@ -13,7 +13,7 @@ use api::{
     kind::{Definition, KindTable, Way},
     rules::{
         selector::{FieldSelector, Selector},
-        url::{percent_decode, query_firsts},
+        url::{is_true, percent_decode, query_firsts},
     },
     status::StatusError,
     validation::names,
@@ -536,11 +536,6 @@ fn resource_verb(method: &Method) -> &'static str {
 /// kinds whose objects end by themselves it has nothing.
 pub fn has_pages(definition: &Definition, as_of_any: bool) -> bool {
     !as_of_any || definition.lifetime_seconds.is_some()
-}
-
-/// How query parameters of options say yes: with anything but a plain no.
-pub fn is_true(value: &str) -> bool {
-    value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const DOCUMENT_BYTES: usize = 8 * 1024 * 1024;
 pub struct Connector {
     pub(super) kubelets: Dialer,
     pub(super) pods: Dialer,
-    /// A server behind `https:` in a proxy's path shows whatever certificate it has.
+    /// A server behind `https:` in a proxy's path shows whatever certificate it has, and ends its answers as it likes.
     pub(super) secure_pods: Dialer,
     address_types: Vec<String>,
     /// Clients may ask for one stream of a log.
@@ -37,7 +37,7 @@ impl Connector {
     pub fn new(tls: Arc<rustls::ClientConfig>, address_types: Vec<String>) -> Self {
         let anybody =
             pki::client_config_believing_all(None, &["http/1.1"]).expect("the provider has usual versions of TLS");
-        let secure_pods = Dialer::tls(Arc::new(anybody));
+        let secure_pods = Dialer::tls(Arc::new(anybody)).taking_unannounced_ends();
         let (kubelets, pods) = (Dialer::tls(tls), Dialer::plain());
         Connector { kubelets, pods, secure_pods, address_types, selects_streams: false }
     }

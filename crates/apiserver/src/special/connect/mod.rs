@@ -97,9 +97,9 @@ async fn kubelet_of(connector: &Connector, state: &State, pod: &Value) -> Result
 }
 
 async fn log(connector: &Connector, mut call: Call) -> Result<Response, StatusError> {
-    let options = pod::LogOptions::parse(&call.info.name, &call.query, connector.selects_streams)?;
+    let options = pod::log_options(&call.info.name, &call.query, connector.selects_streams)?;
     let pod = object(&call.state, "pods", &call.info.namespace, &call.info.name).await?;
-    let wanted = options.path(&pod)?;
+    let wanted = pod::log_path(&pod, &options)?;
     let websocket = Asked::take(&mut call.headers, &mut call.extensions);
     let told = |log: Body| match websocket {
         Some(asked) => asked.log(log),

@@ -2,13 +2,13 @@
 
 use api::{
     Value,
-    rules::url::{query_firsts, query_pairs},
+    rules::url::{is_true, query_firsts, query_pairs},
     status::StatusError,
 };
 use json::json;
 
 use super::{Target, pod::Query};
-use crate::{call::Call, http::request::is_true, special::object::connecting};
+use crate::{call::Call, special::object::connecting};
 
 /// Asks admission about a connection, and has the request ask for what admission made of it.
 pub(super) async fn admit(call: &mut Call, target: Target) -> Result<(), StatusError> {

@@ -1,19 +1,15 @@
 //! The kubelet's part in a request for a Pod's log, exec, attach or port-forward: pure functions from the Pod and
 //! the query to a path.
 
-use std::collections::BTreeMap;
-
 use api::{
     Value,
-    codec::decode,
+    rules::{
+        pod_log::LogOptions,
+        url::{is_true, query_firsts, query_pairs},
+    },
     status::StatusError,
-    validation::field::{FieldError, Path},
 };
-
 use stream::websocket::Streams;
-
-use crate::http::request::is_true;
-use api::rules::url::{query_firsts, query_pairs};
 
 fn field<'a>(pod: &'a Value, pointer: &str) -> &'a str {
     pod.pointer(pointer).and_then(Value::as_str).unwrap_or("")
@@ -81,88 +77,34 @@ fn place(pod: &Value) -> String {
     format!("{}/{}", field(pod, "/metadata/namespace"), field(pod, "/metadata/name"))
 }
 
-/// The options of a request for a log as far as the kubelet has to know them, and the container that is meant.
-pub(super) struct LogOptions {
-    container: String,
-    query: Query,
+/// The options of a request for the log of this Pod. Wrong ones are refused before anything is asked about it.
+pub(super) fn log_options(name: &str, query: &str, selects_streams: bool) -> Result<LogOptions, StatusError> {
+    let options = LogOptions::read(query).map_err(StatusError::bad_request)?;
+    let faults = options.faults(selects_streams);
+    if faults.is_empty() { Ok(options) } else { Err(StatusError::invalid("", "PodLogOptions", name, &faults)) }
 }
 
-impl LogOptions {
-    /// Reads the options and refuses wrong ones, before anything is asked about the Pod of this name.
-    pub(super) fn parse(name: &str, query: &str, selects_streams: bool) -> Result<Self, StatusError> {
-        let mut options = LogOptions { container: String::new(), query: Query::default() };
-        let (mut numbers, mut since, mut stream) = (BTreeMap::new(), false, None);
-        for (key, value) in query_firsts(query) {
-            match key.as_str() {
-                "container" => options.container = value,
-                "follow" | "previous" | "timestamps" if is_true(&value) => options.query.add(&key, "true"),
-                "sinceSeconds" | "tailLines" | "limitBytes" => {
-                    let number: i64 = value.parse().map_err(|_| {
-                        StatusError::bad_request(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"))
-                    })?;
-                    numbers.insert(key.clone(), number);
-                    options.query.add(&key, &value);
-                }
-                "sinceTime" if !value.is_empty() => {
-                    decode::time(&value).map_err(StatusError::bad_request)?;
-                    since = true;
-                    options.query.add(&key, &value);
-                }
-                "stream" => {
-                    options.query.add(&key, &value);
-                    stream = Some(value);
-                }
-                _ => {}
-            }
+/// The path of the log that is meant at the Pod's kubelet.
+pub(super) fn log_path(pod: &Value, options: &LogOptions) -> Result<String, StatusError> {
+    let container = container(pod, &options.container)?;
+    let mut query = Query::default();
+    for (name, on) in [("follow", options.follow), ("previous", options.previous), ("timestamps", options.timestamps)] {
+        if on {
+            query.add(name, "true");
         }
-        let errors = faults(&numbers, since, stream.as_deref(), selects_streams);
-        if errors.is_empty() { Ok(options) } else { Err(StatusError::invalid("", "PodLogOptions", name, &errors)) }
     }
-
-    /// The path of the Pod's kubelet.
-    pub(super) fn path(&self, pod: &Value) -> Result<String, StatusError> {
-        let container = container(pod, &self.container)?;
-        Ok(format!("/containerLogs/{}/{container}{}", place(pod), self.query.text()))
+    let numbers = [
+        ("sinceSeconds", options.since_seconds),
+        ("tailLines", options.tail_lines),
+        ("limitBytes", options.limit_bytes),
+    ];
+    for (name, number) in numbers {
+        number.iter().for_each(|number| query.add(name, &number.to_string()));
     }
-}
-
-/// The faults of options for a log, in upstream's order.
-fn faults(
-    numbers: &BTreeMap<String, i64>,
-    since: bool,
-    stream: Option<&str>,
-    selects_streams: bool,
-) -> Vec<FieldError> {
-    const STREAMS: [&str; 3] = ["All", "Stderr", "Stdout"];
-    let path = Path::new;
-    // The path of the whole, as Go prints one without a name.
-    let whole = || path("[]");
-    let mut errors = Vec::new();
-    let mut least = |name: &str, least: i64, why: &str| {
-        if let Some(number) = numbers.get(name).filter(|number| **number < least) {
-            errors.push(FieldError::invalid(&path(name), number, why));
-        }
-    };
-    least("tailLines", 0, "must be greater than or equal to 0");
-    least("limitBytes", 1, "must be greater than 0");
-    if since && numbers.contains_key("sinceSeconds") {
-        let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        errors.push(FieldError::forbidden(&whole(), why));
-    } else {
-        least("sinceSeconds", 1, "must be greater than 0");
+    for (name, text) in [("sinceTime", &options.since_time), ("stream", &options.stream)] {
+        text.iter().for_each(|text| query.add(name, text));
     }
-    match stream {
-        Some(_) if !selects_streams => errors.push(FieldError::forbidden(&path("stream"), "may not be specified")),
-        Some(stream) if !STREAMS.contains(&stream) => {
-            errors.push(FieldError::not_supported(&path("stream"), stream, &STREAMS));
-        }
-        Some(stream) if stream != "All" && numbers.contains_key("tailLines") => {
-            let why = "`tailLines` and specific `stream` are mutually exclusive for now";
-            errors.push(FieldError::forbidden(&whole(), why));
-        }
-        _ => {}
-    }
-    errors
+    Ok(format!("/containerLogs/{}/{container}{}", place(pod), query.text()))
 }
 
 /// `what` is `exec` or `attach`. Gives the path and the streams that it opens.
@@ -239,7 +181,7 @@ mod tests {
     #[test]
     fn paths() {
         let one = pod("n", &["a"], &[]);
-        let log = |query| LogOptions::parse("p", query, false)?.path(&one);
+        let log = |query| log_path(&one, &log_options("p", query, false)?);
         check(log(""), "/containerLogs/d/p/a");
         let query = "container=a&follow=true&previous=false&tailLines=10&sinceTime=2020-01-01T00%3A00%3A00Z&x=y";
         let path = "/containerLogs/d/p/a?follow=true&tailLines=10&sinceTime=2020-01-01T00%3A00%3A00Z";
@@ -258,7 +200,7 @@ mod tests {
 
     #[test]
     fn wrong_options_of_logs_are_refused_in_upstreams_words() {
-        let told = |query, selects_streams| match LogOptions::parse("p", query, selects_streams) {
+        let told = |query, selects_streams| match log_options("p", query, selects_streams) {
             Ok(_) => "taken".to_owned(),
             Err(error) => format!("{} {error}", error.code).replace("422 PodLogOptions \"p\" is invalid: ", ""),
         };

@@ -18,6 +18,7 @@ use crate::{
         dialer::{Dialer, why},
         service,
     },
+    special::forwarded,
 };
 
 /// `name`, `name:port` or `scheme:name:port`, as the name in a proxy's path may be written.
@@ -80,7 +81,7 @@ async fn pass(
     let to = Endpoint { host: allowed(&to.host)?.to_string(), ..to };
     let dialer = if scheme == "https" { &connector.secure_pods } else { &connector.pods };
     let (call, place) = placed(call, &to);
-    Ok(through(forward(dialer, &to, request(call, path, &to)?).await?, place))
+    Ok(through(forward(dialer, &to, readdressed(call, path, &to)?).await?, place))
 }
 
 /// The other server's answer. Without one the request had no server to go to, but an upgrade was a connection that failed.
@@ -91,6 +92,19 @@ async fn forward(dialer: &Dialer, to: &Endpoint, request: Request<Body>) -> Resu
         Err(error) if upgrade => Err(error),
         Err(error) => Err(StatusError::unavailable(format!("error trying to reach service: {}", why(&error)))),
     }
+}
+
+/// The client's request as a Pod, a node or a Service gets it: under the name that the client has for the API server.
+fn readdressed(mut call: Call, path: &str, to: &Endpoint) -> Result<Request<Body>, StatusError> {
+    let host = call.headers.get(header::HOST).cloned();
+    if let Some(passed) = &call.info.passed {
+        forwarded::tell(&mut call.headers, &call.extensions, passed, None)?;
+    }
+    let mut request = request(call, path, to)?;
+    if let Some(host) = host {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    Ok(request)
 }
 
 /// The request, and where its answer's links lead. A browser gets its pages plain, so that their links can be read.
@@ -178,7 +192,7 @@ pub(super) async fn node(connector: &Connector, call: Call) -> Result<Response, 
     };
     if named.port.is_empty() || named.port == endpoint.port.to_string() {
         let (call, place) = placed(call, &endpoint);
-        let answer = forward(&connector.kubelets, &endpoint, request(call, &path, &endpoint)?).await?;
+        let answer = forward(&connector.kubelets, &endpoint, readdressed(call, &path, &endpoint)?).await?;
         return Ok(through(answer, place));
     }
     let to = Endpoint { port: port_number(named.port)?, ..endpoint };
@@ -200,7 +214,12 @@ pub(super) async fn service(connector: &Connector, call: Call) -> Result<Respons
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+    use crate::tests::over_tls;
 
     #[test]
     fn names_in_paths() {
@@ -248,6 +267,30 @@ mod tests {
         };
         check(None, 503, "ServiceUnavailable", format!("error trying to reach service: {refused}")).await;
         check(Some("websocket"), 500, "", format!("error dialing backend: {refused}")).await;
+    }
+
+    /// Some servers close TCP without a word in TLS, which Go takes for an end.
+    #[tokio::test]
+    async fn a_secure_server_need_not_say_that_its_answer_ends() {
+        let issued = pki::Authority::create("a").unwrap().issue(&pki::Subject::server("s", Vec::new())).unwrap();
+        let (address, listening) = over_tls::listen(pki::Serving::new(&issued).unwrap(), None, async |mut io| {
+            let mut head = [0; 16];
+            io.read_exact(&mut head).await.unwrap();
+            io.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nall of it").await.unwrap();
+            io.flush().await.unwrap();
+            io.into_inner().0.shutdown().await.unwrap();
+        })
+        .await;
+        let to = Endpoint::new(address.ip().to_string(), address.port());
+        let tls = || Arc::new(pki::client_config_believing_all(None, &["http/1.1"]).unwrap());
+        let connector = Connector::new(tls(), Vec::new());
+        let ask = async |dialer: &Dialer| {
+            let request = Request::get("/").header(header::HOST, "a").body(Body::empty()).unwrap();
+            forward(dialer, &to, request).await.unwrap().into_body().collect(1 << 10).await
+        };
+        assert_eq!(ask(&connector.secure_pods).await.unwrap(), "all of it");
+        assert!(ask(&connector.kubelets).await.is_err(), "of a kubelet that is no end");
+        listening.abort();
     }
 
     #[test]
