@@ -4,10 +4,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use ::logs::page;
-use api::{features::Feature, object::Object, rules::url::query_pairs};
+use api::{features::Feature, object::Object, rules::pod_log::LogOptions};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::{Request, Response, StatusCode};
@@ -167,28 +168,25 @@ fn preemptions(by_resource: &BTreeMap<String, u64>) -> String {
     if rows.is_empty() { rows } else { head + &rows }
 }
 
-/// The options of a log's reader, from a query in the words of PodLogOptions, and whether the previous run is meant.
-fn options(text: &str) -> (Options, bool) {
-    let mut options = Options::default();
-    let mut previous = false;
-    for (name, value) in query_pairs(text) {
-        let yes = matches!(value.as_str(), "true" | "1");
-        match name.as_str() {
-            "follow" => options.follow = yes,
-            "timestamps" => options.timestamps = yes,
-            "previous" => previous = yes,
-            "tailLines" => options.tail = value.parse().ok(),
-            "limitBytes" => options.limit_bytes = value.parse().ok(),
-            "sinceTime" => options.since = value.parse().ok(),
-            "sinceSeconds" => {
-                let span = value.parse().map(std::time::Duration::from_secs).unwrap_or_default();
-                options.since = clock::now().checked_sub(span).ok();
-            }
-            "stream" => options.stream = Some(value.to_lowercase()).filter(|s| s == "stdout" || s == "stderr"),
-            _ => {}
-        }
+/// The options of a log's reader, from a query in the words of PodLogOptions, and whether the previous run is meant. The error is
+/// upstream's.
+fn options(query: &str, selects_streams: bool) -> Result<(Options, bool), (StatusCode, &'static str)> {
+    let bad = |_| (StatusCode::BAD_REQUEST, "{\"message\": \"Unable to decode query.\"}");
+    let asked = LogOptions::read(query).map_err(bad)?;
+    if !asked.faults(selects_streams).is_empty() {
+        return Err((StatusCode::UNPROCESSABLE_ENTITY, "{\"message\": \"Invalid request.\"}"));
     }
-    (options, previous)
+    let count = |number: Option<i64>| number.and_then(|number| usize::try_from(number).ok());
+    let ago = |seconds: i64| clock::now().checked_sub(Duration::from_secs(seconds.unsigned_abs())).ok();
+    let options = Options {
+        follow: asked.follow,
+        timestamps: asked.timestamps,
+        tail: count(asked.tail_lines),
+        since: asked.since_time.and_then(|time| time.parse().ok()).or_else(|| ago(asked.since_seconds?)),
+        limit_bytes: count(asked.limit_bytes),
+        stream: asked.stream.map(|stream| stream.to_lowercase()).filter(|stream| stream != "all"),
+    };
+    Ok((options, asked.previous))
 }
 
 /// The Pod of that name on this node.
@@ -229,7 +227,11 @@ fn choose(status: &PodStatus, pod: &str, container: &str, previous: bool) -> Res
 }
 
 pub async fn logs(kubelet: Arc<Kubelet>, namespace: &str, pod: &str, container: &str, query: &str) -> Answer {
-    let (options, previous) = options(query);
+    let selects_streams = kubelet.config.features.enabled(Feature::PodLogsQuerySplitStreams);
+    let (options, previous) = match options(query, selects_streams) {
+        Ok(options) => options,
+        Err((code, message)) => return text(code, message.to_owned()),
+    };
     let Some((desired, status)) = find(&kubelet, namespace, pod) else {
         return text(StatusCode::NOT_FOUND, format!("pod \"{pod}\" does not exist\n"));
     };
@@ -318,12 +320,17 @@ mod tests {
 
     #[test]
     fn what_a_query_asks() {
-        let (options, previous) =
-            options("follow=true&timestamps=1&tailLines=5&previous=true&stream=Stderr&limitBytes=9");
+        let read = |query| options(query, true);
+        let (options, previous) = read("follow=true&timestamps=1&tailLines=5&previous=true&limitBytes=9").unwrap();
         assert!(previous && options.follow && options.timestamps);
-        assert_eq!((options.tail, options.limit_bytes, options.stream.as_deref()), (Some(5), Some(9), Some("stderr")));
-        assert_eq!(super::options("stream=All").0, Options::default());
-        let since = super::options("sinceTime=2026-01-02T03:04:05Z").0.since.unwrap();
+        assert_eq!((options.tail, options.limit_bytes), (Some(5), Some(9)));
+        assert_eq!(read("stream=Stderr").unwrap().0.stream.as_deref(), Some("stderr"));
+        assert_eq!(read("stream=All").unwrap().0, Options::default());
+        let refused = |query| read(query).unwrap_err().0.as_u16();
+        assert_eq!(["tailLines=-1", "limitBytes=0", "stream=x"].map(refused), [422; 3]);
+        assert_eq!(["tailLines=abc", "sinceTime=now"].map(refused), [400; 2]);
+        assert!(super::options("stream=Stderr", false).is_err());
+        let since = read("sinceTime=2026-01-02T03:04:05Z").unwrap().0.since.unwrap();
         assert_eq!(since.to_string(), "2026-01-02T03:04:05Z");
     }
 }
