@@ -241,6 +241,7 @@ until_true 20 says "${new#pod/}" places
 for from in one far; do until_true 20 has "hello from ${new#pod/}" reach $from moves; done
 for _ in 1 2 3 4 5 6; do has "hello from ${new#pod/}" reach one moves; done
 has "hello from $old" inside two curl -s --max-time 3 "http://$behind:8080/index.html"
+until_true 10 k wait --for=condition=Ready=False pod/two --timeout=1s
 [ -n "$(value pod "$old" .metadata.deletionTimestamp)" ] || fail "the lost Pod is not asked to go"
 [ -n "$(value pod "$stuck" .metadata.deletionTimestamp)" ] || fail "the lost ordinal is not asked to go"
 says "$stuck_uid" value pod "$stuck" .metadata.uid || fail "there may be two Pods of one ordinal"
@@ -254,6 +255,8 @@ until_true 30 refused "not found" k get pod "$old"
 until_true 10 says 0 processes "$uid"
 untainted() { [ -z "$(value node two .spec.taints)" ]; }
 until_true 20 untainted
+# The cluster has said that it is not, of a Pod that was all the time.
+until_true 20 k wait --for=condition=Ready pod/two --timeout=1s
 anew() {
     local now
     now=$(value pod "$stuck" .metadata.uid) && [ "$now" != "$stuck_uid" ]

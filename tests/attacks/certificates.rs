@@ -90,8 +90,6 @@ fn ambiguous() -> Vec<String> {
         format!("{relabelled}{good}"),
         format!("{good}{relabelled}"),
         format!("{other}{good}"),
-        format!("x\n{good}"),
-        format!("{good}x"),
         good.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1),
         relabelled,
         other,

@@ -2,9 +2,10 @@
 //! validation, admission, approvers and signers read that value and never the bytes, so that they can't see two
 //! different requests.
 //!
-//! The first PEM block counts, as it does upstream; text before it and everything behind it is nobody's. It has exactly the
-//! right label, a good signature by the key that it is for, at most one common name, and each extension once. A part that
-//! the value has no place for is named in [`CertificateRequest::unknown`].
+//! Exactly one PEM block with exactly the right label and no headers, a good signature by the key that it is for, at most one
+//! common name, and each extension once; the text around the block is nobody's. Upstream takes the first of several blocks, and
+//! others who read the same bytes may take another. A part that the value has no place for is named in
+//! [`CertificateRequest::unknown`].
 
 use std::net::IpAddr;
 
@@ -41,12 +42,14 @@ const DESCRIPTIVE: &[u8] = &[5, 6, 7, 8, 9, 11, 17];
 const MOST_BYTES: usize = 256 * 1024;
 const MOST_EXTENSIONS: usize = 64;
 
-const LABEL: &[u8] = b"CERTIFICATE REQUEST";
+const LABEL: &str = "CERTIFICATE REQUEST";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     Pem,
+    #[error("there may be no other PEM block beside the one of the request")]
+    Several,
     #[error("the request is not readable: {0}")]
     Broken(String),
     #[error("the signature is not that of the request's own key, or of a kind that is not supported")]
@@ -187,41 +190,20 @@ impl CertificateRequest {
     }
 }
 
-/// The content of the first block, by the rules of Go's `pem.Decode`: it begins at the last line of that sort before the first
-/// line that ends one, and may have headers. Go passes over a block that is broken; here it is refused, so that another reader of
-/// the same bytes, who may see the block where Go doesn't, can't take the request for another.
+/// The content of the one block.
 fn block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
-    const DASHES: &[u8] = b"-----";
     if pem.len() > MOST_BYTES {
         return Err(RequestError::Broken(format!("it is longer than {MOST_BYTES} bytes")));
     }
-    let mut found: Option<(&[u8], Vec<&[u8]>)> = None;
-    for line in pem.split(|byte| *byte == b'\n').map(without_end) {
-        if let Some(label) = line.strip_prefix(b"-----BEGIN ").and_then(|line| line.strip_suffix(DASHES)) {
-            found = Some((label, Vec::new()));
-        } else if let Some((label, body)) = &mut found {
-            let Some(end) = line.strip_prefix(b"-----END ") else {
-                body.push(line);
-                continue;
-            };
-            // Dashes in a header could be the begin of another block.
-            let is_dashed = |line: &&[u8]| line.windows(DASHES.len()).any(|part| part == DASHES);
-            if end.strip_suffix(DASHES) != Some(*label) || *label != LABEL || body.iter().any(is_dashed) {
-                return Err(RequestError::Pem);
-            }
-            let content = body.iter().skip_while(|line| line.contains(&b':')).flat_map(|line| line.iter().copied());
-            let content: Vec<u8> = content.filter(|byte| !matches!(byte, b' ' | b'\t' | b'\r')).collect();
-            return STANDARD.decode(content).map_err(|_| RequestError::Pem);
-        }
+    let text = std::str::from_utf8(pem).map_err(|_| RequestError::Pem)?;
+    let mut blocks = pem_blocks(text);
+    let Some(Ok((LABEL, body))) = blocks.next() else { return Err(RequestError::Pem) };
+    if blocks.next().is_some() {
+        return Err(RequestError::Several);
     }
-    Err(RequestError::Pem)
-}
-
-/// A line of PEM without the white space that may end one.
-fn without_end(line: &[u8]) -> &[u8] {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let length = line.iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).map_or(0, |last| last + 1);
-    &line[..length]
+    // Neither another block nor a header is made of base64's letters alone.
+    let body: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    STANDARD.decode(body).map_err(|_| RequestError::Pem)
 }
 
 /// The PEM blocks of a text, each with its label and what stands in it; text around them is nobody's.
@@ -291,40 +273,28 @@ mod tests {
     }
 
     #[test]
-    fn the_first_block_counts() {
+    fn one_block_is_a_request_with_text_around_it_and_several_are_none() {
         let good = wish(&[(10, "system:nodes"), (3, "system:node:a")], &[]);
-        let other = wish(&[(10, "system:masters"), (3, "root")], &[]);
-        let relabelled = other.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST");
-        let read = |pem: &str| CertificateRequest::parse(pem.as_bytes());
-        let begin = "-----BEGIN CERTIFICATE REQUEST-----\n";
-        let check = |pem: &str, expected: Result<&str, RequestError>| {
-            assert_eq!(read(pem).map(|request| request.common_name().to_owned()), expected.map(str::to_owned), "{pem}");
-        };
-        let node = Ok("system:node:a");
-        check(&good, node.clone());
-        check(&format!("{good}{other}"), node.clone());
-        check(&format!("{other}{good}"), Ok("root"));
-        check(&format!("{good}{relabelled}"), node.clone());
-        check(&format!("text\nmore: text\n{good}text"), node.clone());
-        check(&format!("-----END CERTIFICATE REQUEST-----\n{good}"), node.clone());
-        check(&good.replace('\n', " \t\r\n"), node.clone());
-        check(&good.replacen("-----\n", "-----\nProc-Type: 4\nA: b\n\n", 1), node.clone());
-        check(&format!("{begin}{good}"), node.clone());
-        let spoilt = other.replace('M', "*");
+        let evil = wish(&[(10, "system:masters"), (3, "root")], &[]);
+        let relabelled = evil.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST");
+        for pem in [good.clone(), format!("text\nmore: text\n{good}text"), good.replace('\n', " \t\r\n")] {
+            let read = CertificateRequest::parse(pem.as_bytes());
+            assert_eq!(read.map(|request| request.common_name().to_owned()), Ok("system:node:a".to_owned()), "{pem}");
+        }
+        for pem in [format!("{good}{evil}"), format!("{evil}{good}"), format!("{good}{relabelled}")] {
+            assert_eq!(CertificateRequest::parse(pem.as_bytes()), Err(RequestError::Several), "{pem}");
+        }
         for pem in [
             format!("{relabelled}{good}"),
-            format!("{spoilt}{good}"),
-            format!("text {good}"),
+            format!("-----BEGIN CERTIFICATE REQUEST-----\n{good}"),
             relabelled.clone(),
+            good.replacen("-----\n", "-----\nProc-Type: 4\n\n", 1),
             good.replace("CERTIFICATE REQUEST", "CERTIFICATE"),
             good.replace("END CERTIFICATE", "END NEW CERTIFICATE"),
-            good.replace("-----END", " -----END"),
-            good.replace("REQUEST-----\n", "REQUEST-----\x0c\n"),
-            good.replacen("-----\n", "-----\n-----BEGIN a: b\n\n", 1) + &other,
-            begin.to_owned(),
+            good.replace('M', "*"),
             String::new(),
         ] {
-            check(&pem, Err(RequestError::Pem));
+            assert_eq!(CertificateRequest::parse(pem.as_bytes()), Err(RequestError::Pem), "{pem}");
         }
     }
 

@@ -37,6 +37,10 @@ pub struct ObjectStore {
     recent: Arc<Recent>,
 }
 
+fn there(entry: Option<Entry>, definition: &Definition, name: &str) -> Result<Entry, StatusError> {
+    entry.ok_or_else(|| StatusError::not_found(&definition.group, &definition.plural, name))
+}
+
 impl ObjectStore {
     /// Begins to read the changes of a store, with the built-in kinds that are on when nothing is said.
     pub async fn new(store: Arc<dyn Store>) -> store::Result<Arc<ObjectStore>> {
@@ -73,9 +77,8 @@ impl ObjectStore {
         namespace: &str,
         name: &str,
     ) -> Result<Entry, StatusError> {
-        let key = object::key(definition, namespace, name);
-        let (entry, _) = self.store.get(&key).await.map_err(object_error)?;
-        entry.ok_or_else(|| StatusError::not_found(&definition.group, &definition.plural, name))
+        let found = self.store.get(&object::key(definition, namespace, name)).await;
+        there(found.map_err(object_error)?.0, definition, name)
     }
 
     /// An object as it is known here: see [`Store::at_hand`].
@@ -85,9 +88,8 @@ impl ObjectStore {
         namespace: &str,
         name: &str,
     ) -> Result<Entry, StatusError> {
-        let key = object::key(definition, namespace, name);
-        let (entry, _) = self.store.at_hand(&key).await.map_err(object_error)?;
-        entry.ok_or_else(|| StatusError::not_found(&definition.group, &definition.plural, name))
+        let found = self.store.at_hand(&object::key(definition, namespace, name)).await;
+        there(found.map_err(object_error)?.0, definition, name)
     }
 
     /// The compare-and-swap of an object as it is known here: see [`Swap::look_again`]. A dry run commits nothing that would
