@@ -112,16 +112,15 @@ pub struct Reporter {
     doubt: Arc<Notify>,
 }
 
-/// Both ends for a Pod of which the API shows `status`.
-pub fn outbox(
-    kubelet: Arc<Kubelet>,
-    desired: &DesiredPod,
-    status: Arc<PodStatus>,
-    inbox: &Inbox,
-) -> (Outbox, Reporter) {
+/// Both ends for a Pod that begins with the status that the API shows.
+pub fn outbox(kubelet: Arc<Kubelet>, inbox: &Inbox) -> (Outbox, Reporter) {
     let ((wanted, asked), (tried, done)) = (watch::channel(Wanted::default()), watch::channel(0));
-    let (pod, shown) = (Key::new(desired.namespace(), desired.name()), (desired.uid().to_owned(), status));
     let (desired, mirror, doubt) = (inbox.desired.clone(), inbox.mirror.clone(), inbox.doubt.clone());
+    let (pod, uid) = {
+        let desired = desired.borrow();
+        (Key::new(desired.namespace(), desired.name()), desired.uid().to_owned())
+    };
+    let shown = (uid, inbox.status.borrow().clone());
     let reporter = Reporter { kubelet, pod, shown, behind: None, wanted: asked, tried, desired, mirror, doubt };
     (Outbox { wanted, tried: done }, reporter)
 }

@@ -100,8 +100,8 @@ pub fn new(kubelet: Arc<Kubelet>, desired: DesiredPod, refusal: Option<Refusal>)
     if let Some(refusal) = refusal {
         refuse(&kubelet, &desired, &mut memory, refusal);
     }
-    let (handle, inbox) = workers::channels(desired.clone(), is_refused);
-    let (outbox, reporter) = report::outbox(kubelet.clone(), &desired, handle.status(), &inbox);
+    let (handle, inbox) = workers::channels(desired, is_refused);
+    let (outbox, reporter) = report::outbox(kubelet.clone(), &inbox);
     let worker = Box::new(Worker {
         kubelet,
         memory,

@@ -43,13 +43,20 @@ pub fn expect_list(value: &Value) -> Result<&Vec<Value>> {
     value.as_array().ok_or_else(|| bad_type("[]interface {}", value))
 }
 
+fn key_of<'v>(map: &'v Map, key: &str) -> Result<&'v Value> {
+    map.get(key).ok_or_else(|| {
+        let shown = go::plain(&Value::Object(map.clone()));
+        failed(format!("map: {shown} does not contain declared merge key: {key}"))
+    })
+}
+
 /// By what an item is known in its list.
 fn identity<'v>(item: &'v Value, key: &str) -> Result<&'v Value> {
-    if key.is_empty() {
-        return Ok(item);
+    match item {
+        scalar if key.is_empty() => Ok(scalar),
+        Value::Object(map) => key_of(map, key),
+        other => Err(bad_type("map[string]interface {}", other)),
     }
-    let map = item.as_object().ok_or_else(|| bad_type("map[string]interface {}", item))?;
-    map.get(key).ok_or_else(|| failed(format!("map: {} does not contain declared merge key: {key}", go::plain(item))))
 }
 
 /// Where the first item of each identity stands.
@@ -134,10 +141,8 @@ fn merge_objects(rule: &Rule<'_>, mut old: Vec<Value>, patch: &[Value], item: Me
     let mut known = places(&old, rule.key)?;
     let before: Vec<usize> = old.iter().filter_map(|item| known.get(item.get(rule.key)?).copied()).collect();
     let (mut end, mut wanted, mut met) = (old.len(), vec![None; old.len()], Vec::with_capacity(items.len()));
-    let missing = |map: &Map| identity(&Value::Object(map.clone()), rule.key).err();
     for (rank, map) in items.into_iter().enumerate() {
-        let Some(key) = map.get(rule.key) else { return Err(missing(map).unwrap_or_else(|| failed(String::new()))) };
-        let at = *known.entry(key).or_insert(end);
+        let at = *known.entry(key_of(map, rule.key)?).or_insert(end);
         if at == end {
             end += 1;
             wanted.push(None);
