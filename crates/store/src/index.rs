@@ -248,14 +248,14 @@ impl Index {
         self.compacted
     }
 
-    /// Forgets the oldest history once it holds more than `limit` bytes.
-    pub fn bound_history(&mut self, limit: usize) {
+    /// Forgets the oldest history, of what watchers were told up to this revision, once it holds more than `limit` bytes.
+    pub fn bound_history(&mut self, limit: usize, told: Revision) {
         if self.history_bytes <= limit {
             return;
         }
         let (mut excess, mut target) = (self.history_bytes - limit / 4 * 3, self.compacted);
         for event in &self.events {
-            if excess == 0 {
+            if excess == 0 || event.revision > told {
                 break;
             }
             excess = excess.saturating_sub(held(event));

@@ -1,7 +1,7 @@
 //! The embedded store: an append-only log, snapshots and an index in memory, in one folder.
 //!
 //! Commits queue for one writer thread, which makes all that wait durable with one write and one sync
-//! ([`writer`]), then applies them to the index ([`Index`]), wakes the watchers ([`Hub`]) and answers. Reads take
+//! ([`writer`]), then applies them to the index ([`Index`]), answers, and wakes the watchers ([`Hub`]). Reads take
 //! the index's read lock and nothing else. In the background a snapshot replaces the log when that has grown as
 //! large as the data. A full disk refuses writes until there is room ([`reserve`]); a log that can neither be written
 //! nor put back stops the process. The files that must be there when the store opens are written down ([`manifest`]).
@@ -40,7 +40,7 @@ use self::{
     folder::Folder,
     manifest::Manifest,
     memory::Memory,
-    writer::{Begun, Request, Writer},
+    writer::{Begun, Outbox, Request, Writer},
 };
 pub use crate::index::Figures;
 use crate::{
@@ -84,11 +84,12 @@ struct Shared {
     disk: Arc<dyn Disk>,
     /// The store's number, as its files have it.
     store: u64,
-    index: RwLock<Index>,
-    hub: Hub,
+    index: Arc<RwLock<Index>>,
+    hub: Arc<Hub>,
     expiry: Arc<Expiry>,
     queue: Mutex<Queue>,
     wake: Condvar,
+    outbox: Arc<Outbox>,
     /// The writer itself, when there is no thread that owns it.
     inline: Mutex<Option<Writer>>,
     /// Why the store works no more.
@@ -119,6 +120,7 @@ impl Shared {
 pub struct Embedded {
     shared: Arc<Shared>,
     writer: Option<std::thread::JoinHandle<()>>,
+    answers: Option<tokio::task::JoinHandle<()>>,
     expiry: tokio::task::JoinHandle<()>,
     _lock: Box<dyn Send + Sync>,
 }
@@ -152,17 +154,20 @@ impl Embedded {
         });
         expiry.note(&deadlines.collect::<Vec<_>>());
         let mut index = loaded.index;
-        index.bound_history(options.history_bytes);
+        index.bound_history(options.history_bytes, index.revision());
         let inline = options.inline;
+        let (hub, index) = (Arc::new(Hub::new(index.revision())), Arc::new(RwLock::new(index)));
+        let outbox = Outbox::new(hub.clone(), index.clone(), options.watch_queue_events, options.history_bytes);
         let shared = Arc::new(Shared {
             options,
             disk,
             store,
-            hub: Hub::new(index.revision()),
-            index: RwLock::new(index),
+            hub,
+            index,
             expiry,
             queue: Mutex::default(),
             wake: Condvar::new(),
+            outbox,
             inline: Mutex::new(None),
             broken: OnceLock::new(),
             snapshot_running: AtomicBool::new(false),
@@ -170,18 +175,21 @@ impl Embedded {
         });
         let begun = Begun { logs, format: loaded.format, bytes: loaded.log_bytes, folded: loaded.folded_bytes };
         let writer = Writer::new(shared.clone(), file, begun);
-        let thread = if inline {
+        let (thread, answers) = if inline {
             *shared.inline.lock() = Some(writer);
-            None
+            (None, None)
         } else {
-            let (name, source) = (shared.disk.name(), shared.clone());
-            let spawned =
-                std::thread::Builder::new().name("store-writer".into()).spawn(move || write_loop(source, writer));
-            let failed = |source| OpenError::Io { path: name, action: "start the writer thread of", source };
-            Some(spawned.map_err(failed)?)
+            let begin = || {
+                let (source, answers) = (shared.clone(), shared.outbox.visit()?);
+                let named = std::thread::Builder::new().name("store-writer".into());
+                let thread = named.spawn(move || write_loop(source, writer))?;
+                Ok((Some(thread), Some(tokio::spawn(answers))))
+            };
+            let action = "start the writer thread of";
+            begin().map_err(|source| OpenError::Io { path: shared.disk.name(), action, source })?
         };
         let expiry = tokio::spawn(expiry::run(Arc::downgrade(&shared)));
-        Ok(Embedded { shared, writer: thread, expiry, _lock: lock })
+        Ok(Embedded { shared, writer: thread, answers, expiry, _lock: lock })
     }
 
     /// Figures for metrics and for `status`.
@@ -332,6 +340,10 @@ impl Drop for Embedded {
         if let Some(thread) = self.writer.take() {
             // The thread aborts the process rather than panic.
             let _ = thread.join();
+        }
+        self.shared.outbox.close();
+        if let Some(answers) = &self.answers {
+            answers.abort();
         }
         // Taking the inline writer also breaks its cycle with what it shares.
         if let Some(mut writer) = self.shared.inline.lock().take() {

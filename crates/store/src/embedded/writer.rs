@@ -4,12 +4,17 @@
 //! A commit that depends on another one of the same batch is checked against it; both become durable together. Every
 //! answer that tells of a commit is given after the sync, also that of a conflict.
 
+mod outbox;
+
 use std::{
     collections::HashMap,
     sync::{Arc, atomic::Ordering},
 };
 
 use tokio::sync::oneshot;
+
+use outbox::{Answers, News};
+pub(super) use outbox::{Outbox, Transacted};
 
 use super::{
     Shared,
@@ -28,9 +33,6 @@ const BATCH_BYTES: usize = 4 << 20;
 /// The bytes of log after which a failed snapshot or rotation is tried again.
 const RETRY_BYTES: u64 = 4 << 20;
 
-/// The answer to a transaction.
-pub(super) type Transacted = Result<Vec<Entry>, Refused>;
-
 /// A request that waits for the writer.
 pub(super) enum Request {
     Commit(Commit, oneshot::Sender<Result<Entry>>),
@@ -45,14 +47,6 @@ struct Passed {
     revision: Revision,
     entry: Option<Entry>,
     expires_ms: u64,
-}
-
-/// The answers of one batch, given when its fate is known.
-#[derive(Default)]
-struct Answers {
-    commits: Vec<(oneshot::Sender<Result<Entry>>, Result<Entry>)>,
-    transactions: Vec<(oneshot::Sender<Transacted>, Transacted)>,
-    compacts: Vec<(oneshot::Sender<Result<()>>, Revision)>,
 }
 
 /// The log as it was found.
@@ -122,7 +116,8 @@ impl Writer {
 
     fn batch(&mut self, requests: &mut impl Iterator<Item = Request>) {
         let before = self.shared.index.read().revision();
-        let (mut passed, mut answers, mut compact) = (Vec::new(), Answers::default(), None);
+        let (mut passed, mut answers) = (Vec::new(), Answers::default());
+        let (mut compact, mut compacts) = (None, Vec::new());
         let now_ms = now_ms();
         for request in requests {
             match request {
@@ -137,7 +132,7 @@ impl Writer {
                 }
                 Request::Compact(revision, reply) => {
                     compact = compact.max(Some(revision.min(before)));
-                    answers.compacts.push((reply, revision));
+                    compacts.push((reply, revision));
                 }
             }
             if self.frame.len() >= BATCH_BYTES {
@@ -151,8 +146,17 @@ impl Writer {
         let durable = if self.frame.is_empty() { Ok(()) } else { self.make_durable(before) };
         self.frame.clear();
         match durable {
-            Ok(()) => self.apply(passed, compact, answers),
-            Err(error) => self.refuse(answers, before, &error),
+            Ok(()) => {
+                self.apply(passed, answers);
+                self.compact(compact, compacts);
+            }
+            Err(error) => {
+                answers.refuse(before, &error);
+                self.shared.outbox.leave(answers, None);
+                for (reply, _) in compacts {
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
         }
     }
 
@@ -266,7 +270,7 @@ impl Writer {
         Err(StoreError::Full(full))
     }
 
-    fn apply(&mut self, passed: Vec<Passed>, compact: Option<Revision>, answers: Answers) {
+    fn apply(&mut self, passed: Vec<Passed>, answers: Answers) {
         let mut events = Vec::with_capacity(passed.len());
         let mut deadlines = Vec::with_capacity(passed.len());
         let revision = {
@@ -277,44 +281,23 @@ impl Writer {
             }
             index.revision()
         };
-        // Waiting callers are told first: all reads see the change from here on, and watches follow.
-        for (reply, outcome) in answers.commits {
-            // The caller may have gone; the commit stands anyway.
-            let _ = reply.send(outcome);
-        }
-        for (reply, outcome) in answers.transactions {
-            let _ = reply.send(outcome);
-        }
-        if !events.is_empty() {
-            self.shared.expiry.note(&deadlines);
-            self.shared.hub.publish(&events, revision, self.shared.options.watch_queue_events);
-            self.shared.index.write().bound_history(self.shared.options.history_bytes);
-        }
-        let compacted = compact.map(|revision| self.shared.index.write().compact(revision));
-        for (reply, requested) in answers.compacts {
+        // All reads see the changes from here on.
+        let news = (!events.is_empty()).then_some(News { events, revision });
+        self.shared.outbox.leave(answers, news);
+        self.shared.expiry.note(&deadlines);
+    }
+
+    fn compact(&mut self, compact: Option<Revision>, answers: Vec<(oneshot::Sender<Result<()>>, Revision)>) {
+        // Watchers are told first of what is forgotten now.
+        let forget = |revision| {
+            self.shared.outbox.tell_watchers();
+            self.shared.index.write().compact(revision);
+        };
+        let compacted = compact.map(forget);
+        for (reply, requested) in answers {
             let newest = self.shared.index.read().revision();
             let future = requested > newest && compacted.is_some();
             let _ = reply.send(if future { Err(StoreError::Future { requested, newest }) } else { Ok(()) });
-        }
-    }
-
-    /// Nothing of the batch happened: what would have been, and conflicts with it, become the error.
-    fn refuse(&self, answers: Answers, before: Revision, error: &StoreError) {
-        // A refusal that told of nothing in the batch stands.
-        let stands = |refusal: &StoreError| match refusal {
-            StoreError::Conflict { revision, .. } => *revision <= before,
-            _ => true,
-        };
-        for (reply, outcome) in answers.commits {
-            let outcome = outcome.err().filter(stands).unwrap_or_else(|| error.clone());
-            let _ = reply.send(Err(outcome));
-        }
-        for (reply, outcome) in answers.transactions {
-            let outcome = outcome.err().filter(|refused| stands(&refused.error));
-            let _ = reply.send(Err(outcome.unwrap_or_else(|| Refused { at: 0, error: error.clone() })));
-        }
-        for (reply, _) in answers.compacts {
-            let _ = reply.send(Err(error.clone()));
         }
     }
 

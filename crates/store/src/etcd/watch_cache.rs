@@ -168,8 +168,8 @@ impl Copy {
             }
         }
         index.advance(batch.revision);
-        index.bound_history(HISTORY_BYTES);
         let revision = index.revision();
+        index.bound_history(HISTORY_BYTES, revision);
         drop(index);
         self.hub.publish(&events, revision, QUEUE_EVENTS);
         self.reached.advance(revision);
