@@ -7,7 +7,10 @@ use crate::allocator;
 /// glibc compares short pieces of memory with loads of AVX-512 of which all or most bytes are masked out. Where the address is not one
 /// to load from, as that of every empty string of Rust, the processor takes its time to find that nothing was asked for: a tenth of
 /// what a get costs. The functions for AVX2 look at the length first. Others are as fast without it.
-const LIBC: (&str, &str) = ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX512VL,-AVX512BW");
+///
+/// All of AVX-512 goes: without these two extensions alone, memory is moved by a function that leaves the upper parts of registers
+/// in use, and whatever was compiled for SSE is slower behind it (a get by half, on an Emerald Rapids).
+const LIBC: (&str, &str) = ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW");
 
 /// Makes sure that this process runs with these settings; returns when it does. A value that the user set is left alone.
 pub fn settle() {
