@@ -87,6 +87,8 @@ fn taught(text: &str, learner: Option<Arc<dyn Learner>>) -> Arc<Chains> {
     };
     add("web", json::json!({"clusterIP": "10.96.0.7", "ports": [{"name": "http", "port": 80}]}));
     add("out", json::json!({"type": "ExternalName", "externalName": "example.org"}));
+    add("nowhere", json::json!({"type": "ExternalName", "externalName": "a.nx"}));
+    add("missing", json::json!({"type": "ExternalName", "externalName": "nothing.default.svc.cluster.local"}));
     add("circle", json::json!({"type": "ExternalName", "externalName": "circle.default.svc.cluster.local"}));
     cluster.set_namespaces(["default".to_owned()].into());
     cluster.synced_services();
@@ -221,6 +223,11 @@ async fn names_go_to_the_block_of_their_zone() {
     let expected = "out.default.svc.cluster.local. 30 example.org., example.org. 60 192.0.2.1";
     assert_eq!(ask(&chains, "out.default.svc.cluster.local.", T::A).await, expected);
     assert_eq!(ask(&chains, "circle.default.svc.cluster.local.", T::A).await, "ServFail");
+    let nowhere = chains.answer(question("nowhere.default.svc.cluster.local.", T::A)).await;
+    let parts = |answer: &Answer| (answer.code, answer.answers.len(), answer.authorities.len());
+    assert_eq!(parts(&nowhere), (ResponseCode::NoError, 1, 0), "the alias alone");
+    let missing = chains.answer(question("missing.default.svc.cluster.local.", T::A)).await;
+    assert_eq!(parts(&missing), (ResponseCode::NoError, 0, 1), "the zone's own record");
     let only = crate::chains("cluster.local {\n kubernetes\n}");
     assert_eq!(ask(&only, "example.org.", T::A).await, "Refused");
 }

@@ -194,7 +194,9 @@ impl Chain {
             let found = kubernetes::answer(question, settings, &all.around.cluster.read(), &all.around.own);
             match found {
                 Found::Answer(answer) | Found::Missing { answer, through: false } => return answer,
-                Found::Alias { record, target } => return follow(question, *record, &target, all).await,
+                Found::Alias { record, target } => {
+                    return follow(question, *record, &target, &settings.zones, all).await;
+                }
                 Found::Missing { .. } | Found::Elsewhere => {}
             }
         }
@@ -221,15 +223,20 @@ impl Chain {
     }
 }
 
-/// An alias with what its target leads to.
-async fn follow(question: &Question, record: Record, target: &str, all: &Arc<Chains>) -> Answer {
+/// An alias with what its target leads to. As with CoreDNS the name itself is there, whatever the target is; and of a target in the
+/// cluster's own zones that has nothing not even the alias is told.
+async fn follow(question: &Question, record: Record, target: &str, zones: &[String], all: &Arc<Chains>) -> Answer {
     let Some(onward) = question.onward(target) else { return Answer::failed() };
+    let is_own = zone_of(&onward.text, zones).is_some();
     let there = all.answer(onward).await;
     if there.code == ResponseCode::ServFail {
         return Answer::failed();
     }
-    let mut answer = Answer { authoritative: true, ..there };
-    answer.answers.insert(0, record);
+    let mut answer = Answer { code: ResponseCode::NoError, authoritative: true, ..there };
+    if !answer.answers.is_empty() || !is_own {
+        answer.answers.insert(0, record);
+        answer.authorities.clear();
+    }
     answer
 }
 
