@@ -31,7 +31,8 @@ pub struct Call {
     /// The connection's upgrade, for those who join it with another.
     pub extensions: Extensions,
     pub body: Body,
-    /// The warnings for the client of a special request, however that ends.
+    /// The warnings for the client that a request earns before its verb is carried out, and all those of a special request, however it
+    /// ends.
     pub warnings: Warnings,
 }
 
@@ -44,12 +45,17 @@ impl Warnings {
         self.0.lock().extend(texts);
     }
 
-    /// The outcome with the texts beside it.
+    /// Puts a text in front of those that are there.
+    pub fn begin_with(&self, text: String) {
+        self.0.lock().insert(0, text);
+    }
+
+    /// The outcome with the texts beside it, in front of its own.
     pub fn beside(&self, outcome: Result<Response, StatusError>) -> Result<Response, StatusError> {
         let texts = std::mem::take(&mut *self.0.lock());
         match outcome {
             Ok(mut response) => {
-                respond::warn(&mut response, &texts);
+                respond::warn_first(&mut response, &texts);
                 Ok(response)
             }
             Err(refused) => Err(refused.beside(texts)),

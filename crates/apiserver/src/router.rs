@@ -29,6 +29,7 @@ use crate::{
         debug::Debugging,
         discovery,
         health::Checks,
+        index,
         issuer::IssuerDocuments,
         openapi::{self, Documents},
         version::{self, Build},
@@ -108,26 +109,17 @@ impl Router {
         }
         let verb = call.info.verb;
         let (call, warning) = in_json(call, &definition).await?;
-        match (self.handle(call, definition).await, warning) {
-            (Ok(mut response), Some(warning)) => {
-                respond::warn(&mut response, &[warning]);
-                Ok(response)
-            }
-            (answer, warning) => answer.map_err(|mut error| {
-                error.warnings.extend(warning);
-                cbor::unsupported(error, verb)
-            }),
-        }
+        call.warnings.add(warning);
+        self.handle(call, definition).await.map_err(|error| cbor::unsupported(error, verb))
     }
 
     async fn handle(&self, call: Call, definition: Arc<Definition>) -> Result<Response, StatusError> {
-        match self.specials.get(&definition.group, &definition.plural, call.info.subresource) {
-            Some(special) => {
-                let warnings = call.warnings.clone();
-                warnings.beside(special.call(call).await)
-            }
+        let warnings = call.warnings.clone();
+        let answer = match self.specials.get(&definition.group, &definition.plural, call.info.subresource) {
+            Some(special) => special.call(call).await,
             None => pipeline::run(call, definition).await,
-        }
+        };
+        warnings.beside(answer)
     }
 
     async fn page(&self, mut call: Call) -> Result<Response, StatusError> {
@@ -159,7 +151,7 @@ impl Router {
             }
             "/metrics/slis" => Ok(respond::metrics(self.checks.slis())),
             "/" => {
-                let paths = discovery::paths(&self.state);
+                let paths = index::paths(&self.state, &self.checks, self.issuer.as_ref(), &self.zpages);
                 Ok(respond::json(StatusCode::OK, pretty::text(&paths.to_string())))
             }
             _ if path.starts_with("/debug/") => {

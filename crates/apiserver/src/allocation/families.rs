@@ -50,6 +50,16 @@ pub fn needs_address(service: &Value) -> bool {
     !external(service) && !headless(service)
 }
 
+/// The number of addresses that an update leaves to validation. Those of a Service are for life: only a second one comes later, or goes,
+/// and one without addresses stays so.
+pub fn settled(old: &Value) -> usize {
+    match (external(old), headless(old)) {
+        (true, _) => 0,
+        (_, true) => usize::MAX,
+        _ => addresses(old).len(),
+    }
+}
+
 fn strings<'a>(service: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     let list = service.get("spec").and_then(|s| s.get(field)).and_then(Value::as_array);
     list.into_iter().flatten().filter_map(Value::as_str)

@@ -98,9 +98,11 @@ impl ServiceAllocation {
         families::settle(new, old, &self.families).map_err(invalid)?;
         let (had_addresses, had_ports) = old.map(held).unwrap_or_default();
         let mut reservation = Reservation { service: key(new), addresses: Vec::new(), ports: None };
-        self.assign_addresses(new, &had_addresses, dry_run, &mut reservation).await?;
+        let settled = old.map_or(0, families::settled);
+        self.assign_addresses(new, settled, dry_run, &mut reservation).await?;
         let wanted = ports::wanted(new, old);
-        let taken = self.assign_ports(new, wanted, &had_ports, dry_run, &mut reservation).await?;
+        let had = old.map(|_| &had_ports[..]);
+        let taken = self.assign_ports(new, wanted, had, dry_run, &mut reservation).await?;
         let (has_addresses, has_ports) = held(new);
         self.give_back(&mut reservation, had_addresses.iter().filter(|address| !has_addresses.contains(address)));
         let given = had_ports.into_iter().filter(|port| !has_ports.contains(port)).collect();
@@ -108,10 +110,11 @@ impl ServiceAllocation {
         Ok(reservation)
     }
 
+    /// Gives the Service its addresses behind the first `settled` ones.
     async fn assign_addresses(
         &self,
         new: &mut Value,
-        before: &[IpAddr],
+        settled: usize,
         dry_run: bool,
         reservation: &mut Reservation,
     ) -> Result<(), StatusError> {
@@ -120,9 +123,8 @@ impl ServiceAllocation {
         }
         let wanted: Vec<Family> = families::listed(new);
         let mut ips = families::addresses(new);
-        for (at, family) in wanted.iter().enumerate() {
+        for (at, family) in wanted.iter().enumerate().skip(settled) {
             let address = match ips.get(at).copied() {
-                Some(given) if before.contains(&given) => continue,
                 Some(given) => {
                     if let Some(why) = self.refusal(&given).await? {
                         let path = Path::new("spec").child("clusterIPs");
@@ -166,12 +168,12 @@ impl ServiceAllocation {
         Ok(taken.map(|_| TAKEN_ADDRESS))
     }
 
-    /// Gives the Service's new node ports; returns them.
+    /// Gives the Service's new node ports; returns them. `before` are those of the old Service, if there is one.
     async fn assign_ports(
         &self,
         new: &mut Value,
         wanted: Vec<ports::Want>,
-        before: &[u16],
+        before: Option<&[u16]>,
         dry_run: bool,
         reservation: &mut Reservation,
     ) -> Result<Vec<u16>, StatusError> {
@@ -181,19 +183,20 @@ impl ServiceAllocation {
         let known = self.stored_ports(reservation).await?;
         let span = Span::of_ports(&self.node_ports);
         let mut taken: Vec<u16> = Vec::new();
+        let mut named = ports::Named::new(before);
         let mut shares = ports::Shares::of(new);
         for want in wanted {
             let port = match want.given {
-                // Already this Service's: from before, or for another protocol of the same port.
-                Some(given) if before.contains(&given) || taken.contains(&given) => given,
-                Some(given) => {
-                    if let Some(why) = self.port_refusal(given, known) {
-                        let error = FieldError::invalid(&want.path, given, &why);
-                        return Err(StatusError::invalid("", "Service", meta::name(new), &[error]));
+                Some(given) => match named.find(&want, given)? {
+                    Some(port) => port,
+                    None => {
+                        let refused = |why: String| want.refused(meta::name(new), given, &why);
+                        let port = self.free_port(given, known, &taken).map_err(refused)?;
+                        taken.push(port);
+                        named.note(&want, port);
+                        port
                     }
-                    taken.push(given);
-                    given
-                }
+                },
                 None => match shares.find(&want) {
                     Some(port) => port,
                     // A dry run counts on from what it has, or from a number of upstream's choice.
@@ -207,7 +210,7 @@ impl ServiceAllocation {
                             let taken = |n: u128| u16::try_from(n).is_ok_and(|n| known.has(n) || taken.contains(&n));
                             span.draw(taken).and_then(|number| u16::try_from(number).ok())
                         };
-                        let what = if want.is_health_check() { "HealthCheck NodePort" } else { "nodePort" };
+                        let what = if want.is_health_check() { "HealthCheck NodePort 0" } else { "nodePort" };
                         let full = || StatusError::internal(format!("failed to allocate a {what}: {FULL}"));
                         let next = span.and_then(free).ok_or_else(full)?;
                         taken.push(next);
@@ -221,12 +224,13 @@ impl ServiceAllocation {
         Ok(taken)
     }
 
-    fn port_refusal(&self, port: u16, known: &PortMap) -> Option<String> {
-        if !self.node_ports.contains(&port) {
+    /// The port of a number that a client names, or why the Service cannot have it.
+    fn free_port(&self, number: i64, known: &PortMap, taken: &[u16]) -> Result<u16, String> {
+        let Some(port) = u16::try_from(number).ok().filter(|port| self.node_ports.contains(port)) else {
             let range = format!("{}-{}", self.node_ports.start(), self.node_ports.end());
-            return Some(format!("provided port is not in the valid range. The range of valid ports is {range}"));
-        }
-        known.has(port).then(|| TAKEN_PORT.to_owned())
+            return Err(format!("provided port is not in the valid range. The range of valid ports is {range}"));
+        };
+        if known.has(port) || taken.contains(&port) { Err(TAKEN_PORT.to_owned()) } else { Ok(port) }
     }
 
     /// The map of node ports as it is stored, which the reservation keeps.

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use api::Value;
-use api::validation::field::Path;
+use api::status::StatusError;
+use api::validation::field::{FieldError, Path};
 use json::json;
 
 /// One place in a Service that wants a node port.
@@ -11,7 +12,8 @@ use json::json;
 pub struct Want {
     pub pointer: String,
     pub path: Path,
-    pub given: Option<u16>,
+    /// The number that the client names, which may be none that a port can have.
+    pub given: Option<i64>,
     /// The service port and its protocol, for sharing among protocols; 0 for the health check.
     port: i64,
     protocol: String,
@@ -20,6 +22,55 @@ pub struct Want {
 impl Want {
     pub fn is_health_check(&self) -> bool {
         self.port == 0
+    }
+
+    /// The error about a number that the Service cannot have. Upstream takes that of the health check for a fault of its own.
+    pub fn refused(&self, service: &str, number: i64, why: &str) -> StatusError {
+        if self.is_health_check() {
+            return StatusError::internal(format!("failed to allocate requested HealthCheck NodePort {number}: {why}"));
+        }
+        StatusError::invalid("", "Service", service, &[FieldError::invalid(&self.path, number, why)])
+    }
+}
+
+/// The node ports that the client names and that need not be taken again.
+pub struct Named<'a> {
+    /// Those of the old Service, where there is one.
+    before: Option<&'a [u16]>,
+    /// The first number that is named for each service port.
+    firsts: HashMap<i64, u16>,
+    /// The numbers that are named, each with its protocol.
+    seen: HashSet<(String, i64)>,
+    noted: HashSet<u16>,
+}
+
+impl<'a> Named<'a> {
+    pub fn new(before: Option<&'a [u16]>) -> Self {
+        Named { before, firsts: HashMap::new(), seen: HashSet::new(), noted: HashSet::new() }
+    }
+
+    /// The port of the number, when the Service has it already. A new Service may name one number for several protocols of one service
+    /// port alone; one that changes may do so for any, if the protocols differ. A health check shares with nobody.
+    pub fn find(&mut self, want: &Want, number: i64) -> Result<Option<u16>, StatusError> {
+        if want.is_health_check() {
+            return Ok(None);
+        }
+        let port = some(number);
+        let Some(before) = self.before else {
+            return Ok(port.filter(|port| self.firsts.get(&want.port) == Some(port)));
+        };
+        let has = port.filter(|port| before.contains(port) || self.noted.contains(port));
+        if !self.seen.insert((want.protocol.clone(), number)) && has.is_some() {
+            let why = format!("duplicate nodePort: {{{} {number}}}", want.protocol);
+            return Err(StatusError::new(500, "", why));
+        }
+        Ok(has)
+    }
+
+    /// Notes what was taken for a place.
+    pub fn note(&mut self, want: &Want, port: u16) {
+        self.firsts.entry(want.port).or_insert(port);
+        self.noted.insert(port);
     }
 }
 
@@ -94,6 +145,11 @@ fn some(number: i64) -> Option<u16> {
     u16::try_from(number).ok().filter(|n| *n != 0)
 }
 
+/// The number that a client wrote; 0 names none.
+fn named(number: i64) -> Option<i64> {
+    Some(number).filter(|n| *n != 0)
+}
+
 /// The node ports that the Service holds.
 pub fn held(service: &Value) -> Vec<u16> {
     let mut all: Vec<u16> = needs_ports(service)
@@ -108,15 +164,15 @@ pub fn held(service: &Value) -> Vec<u16> {
     all
 }
 
-/// Everything in the Service that wants a node port. The one for health checks is for life: another than that of the old Service
-/// is left to validation to refuse.
+/// Everything in the Service that wants a node port. The one for health checks is for life: a Service that has one wants no other, and
+/// validation refuses a change.
 pub fn wanted(service: &Value, old: Option<&Value>) -> Vec<Want> {
     let mut all = Vec::new();
     let optional = service.pointer("/spec/allocateLoadBalancerNodePorts").and_then(Value::as_bool) == Some(false)
         && kind(service) == "LoadBalancer";
     if needs_ports(service) {
         for (at, port) in list(service).enumerate() {
-            let given = some(number(port, "nodePort"));
+            let given = named(number(port, "nodePort"));
             if given.is_none() && optional {
                 continue;
             }
@@ -129,9 +185,9 @@ pub fn wanted(service: &Value, old: Option<&Value>) -> Vec<Want> {
             });
         }
     }
-    let health = |s: &Value| s.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).and_then(some);
+    let health = |s: &Value| s.pointer("/spec/healthCheckNodePort").and_then(Value::as_i64).and_then(named);
     let kept = old.filter(|old| needs_health_check(old)).and_then(health);
-    if needs_health_check(service) && kept.is_none_or(|kept| health(service) == Some(kept)) {
+    if needs_health_check(service) && kept.is_none() {
         all.push(Want {
             pointer: "/spec/healthCheckNodePort".to_owned(),
             path: Path::new("spec").child("healthCheckNodePort"),
@@ -167,14 +223,14 @@ pub fn carry_over(old: Option<&Value>, new: &mut Value) {
     let ports = new.pointer_mut("/spec/ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten() {
         let before = old_ports.get(&name(port)).copied().and_then(some);
-        let now = some(number(port, "nodePort"));
+        let now = named(number(port, "nodePort"));
         let Some(port) = port.as_object_mut() else { continue };
         match (has, had, now, before) {
             // Not when another port of the Service has been given the number.
             (true, true, None, Some(before)) if !still_used.contains(&before) => {
                 port.insert("nodePort", json!(before));
             }
-            (false, true, Some(now), Some(before)) if now == before => {
+            (false, true, Some(now), Some(before)) if now == i64::from(before) => {
                 port.remove("nodePort");
             }
             _ => {}

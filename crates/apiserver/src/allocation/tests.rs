@@ -261,6 +261,53 @@ async fn node_ports_come_and_go_with_the_type() {
 }
 
 #[tokio::test]
+async fn named_ports_are_had_or_refused() {
+    let all = Server::start(memory(), &[RANGE]).await;
+    let balanced = |health: i64, port: i64| {
+        json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": health,
+            "ports": [{"port": 80, "nodePort": port}]})
+    };
+    let created = all.create("a", balanced(30000, 30001)).await.unwrap();
+    assert_eq!(created["spec"]["healthCheckNodePort"], 30000);
+    check(all.store()).await;
+    let range = "provided port is not in the valid range. The range of valid ports is 30000-30003";
+    let taken = "provided port is already allocated";
+    let refused = async |spec: Value, expected: String| assert_eq!(all.create("b", spec).await.unwrap_err(), expected);
+    let health = |number: i64, why: &str| {
+        format!("Internal error occurred: failed to allocate requested HealthCheck NodePort {number}: {why}")
+    };
+    refused(balanced(30000, 30002), health(30000, taken)).await;
+    refused(balanced(30002, 30002), health(30002, taken)).await;
+    for number in [80, -1, 70_000] {
+        refused(balanced(number, 30002), health(number, range)).await;
+        let place = format!("Service \"b\" is invalid: spec.ports[0].nodePort: Invalid value: {number}");
+        refused(balanced(30003, number), format!("{place}: {range}")).await;
+    }
+    let ports = |ports: &[(i64, &str, i64)]| {
+        let port = |(port, protocol, number): &(i64, &str, i64)| json!({"port": port, "protocol": protocol, "nodePort": number});
+        json!({"type": "NodePort", "ports": ports.iter().map(port).collect::<Vec<_>>()})
+    };
+    // Protocols of one service port share a number; those of others do so only in a Service that is there.
+    let place = "Service \"b\" is invalid: spec.ports[1].nodePort: Invalid value: 30002";
+    refused(ports(&[(80, "TCP", 30002), (81, "UDP", 30002)]), format!("{place}: {taken}")).await;
+    all.create("b", ports(&[(80, "TCP", 30002), (80, "UDP", 30002)])).await.unwrap();
+    all.update("b", ports(&[(80, "TCP", 30003), (81, "UDP", 30003)])).await.unwrap();
+    check(all.store()).await;
+    let twice = all.update("b", ports(&[(80, "TCP", 30003), (81, "TCP", 30003)])).await.unwrap_err();
+    assert_eq!(twice, "duplicate nodePort: {TCP 30003}");
+    for number in [-1, 70_000] {
+        let lost = all.update("b", ports(&[(80, "TCP", number)])).await.unwrap_err();
+        assert!(lost.contains(range), "{lost}");
+    }
+    all.create("c", ports(&[(80, "TCP", 30002)])).await.unwrap();
+    let mut full = balanced(0, 0);
+    full["allocateLoadBalancerNodePorts"] = json!(false);
+    refused(full, "Internal error occurred: failed to allocate a HealthCheck NodePort 0: range is full".to_owned())
+        .await;
+    check(all.store()).await;
+}
+
+#[tokio::test]
 async fn families_follow_policy_and_cluster() {
     let dual = Server::start(memory(), &["10.0.0.0/24", "fd00::/112"]).await;
     let both = dual.create("a", json!({"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack"})).await.unwrap();

@@ -90,7 +90,7 @@ pub async fn handle(router: Arc<Router>, request: Request<Body>) -> Response {
     };
     respond::common_headers(response.headers_mut());
     if let Some(warning) = found.warning.into_inner().or(spaced.then_some(authn::SPACED_TOKEN)) {
-        respond::warn(&mut response, &[warning.to_owned()]);
+        respond::warn_first(&mut response, &[warning.to_owned()]);
     }
     router.web.headers(origin, response.headers_mut());
     if let Some(id) = found.begun.into_id() {

@@ -138,6 +138,21 @@ pub fn warn(response: &mut Response, warnings: &[String]) {
     }
 }
 
+/// Adds warnings in front of those that the response has: they were earned earlier.
+pub fn warn_first(response: &mut Response, warnings: &[String]) {
+    if warnings.is_empty() {
+        return;
+    }
+    let later: Vec<HeaderValue> = response.headers().get_all(header::WARNING).iter().cloned().collect();
+    response.headers_mut().remove(header::WARNING);
+    warn(response, warnings);
+    for value in later {
+        if !response.headers().get_all(header::WARNING).iter().any(|earlier| *earlier == value) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
 /// The headers that upstream puts on every response.
 pub fn common_headers(headers: &mut HeaderMap) {
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));

@@ -277,23 +277,15 @@ fn discovered_version(table: &KindTable, group: &str, version: &str) -> Value {
     json!({"version": version, "resources": list, "freshness": "Current"})
 }
 
-/// The paths that `/` lists.
-pub fn paths(state: &State) -> Value {
-    let mut paths = vec![
-        "/.well-known/openid-configuration".to_owned(),
-        "/api".to_owned(),
-        "/api/v1".to_owned(),
-        "/apis".to_owned(),
-    ];
-    for Listed { group, versions } in Served::of(state).groups().into_iter().filter(|l| !l.group.is_empty()) {
-        paths.push(format!("/apis/{group}"));
-        paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
+/// The paths of the groups and versions.
+pub fn paths(state: &State) -> Vec<String> {
+    let mut paths = ["/api", "/apis", "/apis/"].map(ToOwned::to_owned).to_vec();
+    for Listed { group, versions } in Served::of(state).groups() {
+        let place = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        paths.extend(versions.iter().map(|v| format!("{place}/{v}")));
+        paths.extend((!group.is_empty()).then_some(place));
     }
-    let rest =
-        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"];
-    paths.extend(rest.map(ToOwned::to_owned));
-    paths.sort_unstable();
-    json!({"paths": paths})
+    paths
 }
 
 #[cfg(test)]

@@ -40,6 +40,15 @@ pub enum Counts {
     Ready,
 }
 
+const ENDPOINTS: [&str; 3] = ["healthz", "livez", READY];
+const READY: &str = "readyz";
+
+impl Counts {
+    fn of(self, endpoint: &str) -> bool {
+        self == Counts::Everywhere || endpoint == READY
+    }
+}
+
 /// The named checks, in the order in which they are shown.
 #[derive(Clone, Default)]
 pub struct Checks {
@@ -140,12 +149,21 @@ impl Checks {
         futures::future::join_all(self.checks.iter().map(async |(name, _, check)| (name.as_str(), check().await))).await
     }
 
+    /// The paths that are answered.
+    pub fn paths(&self) -> Vec<String> {
+        let of = |endpoint: &'static str| {
+            let relevant = self.checks.iter().filter(move |(_, counts, _)| counts.of(endpoint));
+            let names = std::iter::once("ping").chain(relevant.map(|(name, _, _)| name.as_str()));
+            std::iter::once(format!("/{endpoint}")).chain(names.map(move |name| format!("/{endpoint}/{name}")))
+        };
+        ENDPOINTS.into_iter().flat_map(of).collect()
+    }
+
     /// Answers `/healthz`, `/livez`, `/readyz` and the paths of single checks under them.
     pub async fn answer(&self, path: &str, query: &str) -> Option<Response> {
         let mut parts = path.trim_matches('/').splitn(2, '/');
-        let endpoint = parts.next().filter(|e| matches!(*e, "healthz" | "livez" | "readyz"))?;
-        let counts = |c: &Counts| *c == Counts::Everywhere || endpoint == "readyz";
-        let relevant = || self.checks.iter().filter(|(_, c, _)| counts(c));
+        let endpoint = parts.next().filter(|e| ENDPOINTS.contains(e))?;
+        let relevant = || self.checks.iter().filter(|(_, counts, _)| counts.of(endpoint));
         if let Some(single) = parts.next() {
             if single == "ping" {
                 return Some(text(StatusCode::OK, "ok".to_owned()));

@@ -44,8 +44,11 @@ impl IssuerDocuments {
         Ok(IssuerDocuments { issuer: issuer.to_owned(), keys_url, keys })
     }
 
+    /// The paths of both documents.
+    pub(crate) const PATHS: [&str; 2] = [CONFIGURATION, KEYS];
+
     pub(crate) fn answer(&self, path: &str) -> Option<Response> {
-        if !matches!(path, CONFIGURATION | KEYS) {
+        if !Self::PATHS.contains(&path) {
             return None;
         }
         let (keys, seconds) = self.keys.published();

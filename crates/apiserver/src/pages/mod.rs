@@ -3,6 +3,7 @@
 pub mod debug;
 pub mod discovery;
 pub mod health;
+pub mod index;
 pub mod issuer;
 pub mod metrics;
 pub mod openapi;

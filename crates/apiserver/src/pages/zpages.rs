@@ -58,6 +58,12 @@ fn form(headers: &HeaderMap, kind: &str) -> Option<Form> {
 }
 
 impl Zpages {
+    /// The paths of those that there are.
+    pub fn paths(&self) -> impl Iterator<Item = &'static str> {
+        let status = self.status.as_ref().map(|_| "/statusz");
+        self.flags.as_ref().map(|_| "/flagz").into_iter().chain(status)
+    }
+
     pub fn answer(&self, path: &str, headers: &HeaderMap) -> Result<Option<Response>, StatusError> {
         match (path, &self.status, &self.flags) {
             ("/statusz", Some(started), _) => {

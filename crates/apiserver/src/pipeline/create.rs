@@ -89,8 +89,9 @@ impl Request {
         options: &WriteOptions,
         tracked: bool,
     ) -> Result<Written, StatusError> {
-        match self.create_decoded(object, options, tracked).await {
-            Ok(written) => Ok(written.beside(warnings)),
+        let mut warnings = warnings;
+        match self.create_decoded(object, options, tracked, &mut warnings).await {
+            Ok(outcome) => Ok(Written { outcome, warnings }),
             Err(refused) => Err(refused.beside(warnings)),
         }
     }
@@ -100,8 +101,8 @@ impl Request {
         mut object: Value,
         options: &WriteOptions,
         tracked: bool,
-    ) -> Result<Written, StatusError> {
-        let mut warnings = Vec::new();
+        warnings: &mut Vec<String>,
+    ) -> Result<Outcome, StatusError> {
         let definition = &*self.definition;
         definition.default(&mut object, || clock::now_seconds().to_string());
         if self.call.info.verb == "create" {
@@ -129,6 +130,7 @@ impl Request {
         waypoint::apiserver::admit(self.waypoint_name());
         self.call.state.admission.admit(&mut attributes).await?;
         let mut object = attributes.object.take().unwrap_or_default();
+        warnings.append(&mut attributes.warnings);
         warnings.extend(owners::deduplicate(&mut object, Seen::Admitted));
         // A plugin may have named it anew, unless the path names it, but its place is that of the request.
         if self.call.info.name.is_empty() {
@@ -136,7 +138,6 @@ impl Request {
         } else {
             self.check_names(&mut object)?
         }
-        warnings.append(&mut attributes.warnings);
         if meta::name(&object).is_empty() && !generate_name(&object).is_empty() {
             return self.create_drawn(object, attributes, warnings).await;
         }
@@ -148,8 +149,8 @@ impl Request {
         &self,
         object: Value,
         attributes: Attributes<'_>,
-        warnings: Vec<String>,
-    ) -> Result<Written, StatusError> {
+        warnings: &mut Vec<String>,
+    ) -> Result<Outcome, StatusError> {
         let drawn: [OnceLock<String>; DRAWS] = Default::default();
         let (mut attributes, last) = (attributes, DRAWS - 1);
         let Definition { group, plural, .. } = &*self.definition;
@@ -157,7 +158,7 @@ impl Request {
             let mut candidate = object.clone();
             give_name(&mut candidate);
             attributes.name = name.get_or_init(|| meta::name(&candidate).to_owned());
-            match self.create_named(candidate, &mut attributes, warnings.clone()).await {
+            match self.create_named(candidate, &mut attributes, warnings).await {
                 // Only the store's own word counts: whom admission asks may say this, too.
                 Err(mut error) if error == StatusError::already_exists(group, plural, attributes.name) => {
                     if draw == last {
@@ -207,14 +208,14 @@ impl Request {
         &self,
         mut object: Value,
         attributes: &mut Attributes<'_>,
-        mut warnings: Vec<String>,
-    ) -> Result<Written, StatusError> {
+        warnings: &mut Vec<String>,
+    ) -> Result<Outcome, StatusError> {
         let definition = &*self.definition;
         // An allocation stands in the spec.
         let asked = self.call.state.allocation(definition).map(|_| object["spec"].clone());
         for _ in 0..ATTEMPTS {
-            match self.finish_create(object, attributes, &mut warnings).await? {
-                Ok(written) => return Ok(written),
+            match self.finish_create(object, attributes, warnings).await? {
+                Ok(outcome) => return Ok(outcome),
                 Err(lost) => object = lost,
             }
             // Somebody else was given what this object was to get: it is given something else, or told so.
@@ -230,35 +231,30 @@ impl Request {
         mut object: Value,
         attributes: &mut Attributes<'_>,
         warnings: &mut Vec<String>,
-    ) -> Result<Result<Written, Value>, StatusError> {
+    ) -> Result<Result<Outcome, Value>, StatusError> {
         let definition = &*self.definition;
         let companions = self.allocate(None, &mut object, attributes.dry_run).await?;
         waypoint::apiserver::validate(self.waypoint_name());
         // Plugins that mutate the object may have set one. The store is the one that refuses this, when all others have had their say.
         let versioned = refuse_versioned(&object);
         let checked = strategy::before_create(definition, &mut object)?;
+        warnings.extend(checked.warnings);
         attributes.object = Some(object);
         self.call.state.admission.validate(attributes).await?;
         let object = attributes.object.take().unwrap_or_default();
-        let mut told = std::mem::take(&mut attributes.warnings);
-        told.extend(checked.warnings);
-        let mut written = |outcome| {
-            let mut warnings = std::mem::take(warnings);
-            warnings.append(&mut told);
-            Written { outcome, warnings }
-        };
+        warnings.append(&mut attributes.warnings);
         let objects = self.objects();
         if attributes.dry_run {
             let name = meta::name(&object);
             return match objects.entry(definition, meta::namespace(&object), name).await {
                 Ok(_) => Err(StatusError::already_exists(&definition.group, &definition.plural, name)),
-                Err(_) => Ok(Ok(written(Outcome::Tried(object)))),
+                Err(_) => Ok(Ok(Outcome::Tried(object))),
             };
         }
         versioned?;
         let object = Arc::new(object);
         let inserted = objects.insert_with(definition, &object, companions, checked.typed).await?;
-        Ok(inserted.map(|entry| written(Outcome::Stored(entry))).ok_or_else(|| Arc::unwrap_or_clone(object)))
+        Ok(inserted.map(Outcome::Stored).ok_or_else(|| Arc::unwrap_or_clone(object)))
     }
 }
 

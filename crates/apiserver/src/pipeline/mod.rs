@@ -27,10 +27,7 @@ use api::{
 use futures::future::BoxFuture;
 use meter::Metric;
 
-use crate::{
-    call::Call,
-    http::{body::Response, respond},
-};
+use crate::{call::Call, http::body::Response};
 use request::Request;
 
 static DEPRECATED: Metric = Metric::gauge(
@@ -59,9 +56,8 @@ pub async fn run(call: Call, definition: Arc<Definition>) -> Result<Response, St
         ("removed_release", release.unwrap_or("")),
     ];
     request.call.state.metrics.all.set(&DEPRECATED, &labels, 1.0);
-    let mut response = answer(request).await?;
-    respond::warn(&mut response, &[warning]);
-    Ok(response)
+    request.call.warnings.begin_with(warning);
+    answer(request).await
 }
 
 /// The release without the kind, as the warning says it: `…, unavailable in v1.37+…`.

@@ -54,14 +54,6 @@ enum Managers {
     Dropped,
 }
 
-impl Written {
-    /// The same, told beside these warnings.
-    pub fn beside(mut self, mut warnings: Vec<String>) -> Self {
-        warnings.append(&mut self.warnings);
-        Written { warnings, ..self }
-    }
-}
-
 impl Request {
     pub(super) fn attributes<'a>(
         &'a self,
@@ -301,6 +293,7 @@ impl Request {
         waypoint::apiserver::admit(self.waypoint_name());
         admission.admit(&mut attributes).await?;
         let mut new = attributes.object.take().unwrap_or_default();
+        warnings.append(&mut attributes.warnings);
         warnings.extend(owners::deduplicate(&mut new, Seen::Admitted));
         if let Some(scale) = scale {
             new = scale_object::with_replicas(definition, scale, &whole, &new)?;
@@ -308,7 +301,7 @@ impl Request {
         definition.strategy.prepare_update(&mut new, old, self.target);
         let companions = self.allocate(Some(old), &mut new, options.dry_run).await?;
         waypoint::apiserver::validate(self.waypoint_name());
-        let about = strategy::check_update(definition, &new, old, self.target)?;
+        warnings.extend(strategy::check_update(definition, &new, old, self.target)?);
         let seen = match scale {
             Some(scale) => scale_object::of(definition, scale, &new)?,
             None => std::mem::take(&mut new),
@@ -320,7 +313,6 @@ impl Request {
             new = seen;
         }
         warnings.append(&mut attributes.warnings);
-        warnings.extend(about);
         Ok((new, companions))
     }
 }

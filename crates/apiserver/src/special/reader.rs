@@ -48,6 +48,7 @@ impl<R: Reader> Special for Read<R> {
 }
 
 async fn answer<R: Reader>(call: &Call, reader: &R) -> Result<Response, StatusError> {
+    call.warnings.add(R::WARNING.map(str::to_owned));
     let definition = call.info.definition.clone().ok_or_else(StatusError::no_route)?;
     let options = ListOptions::of_list(&call.query)?;
     let listed = call.info.verb == "list";
@@ -60,9 +61,5 @@ async fn answer<R: Reader>(call: &Call, reader: &R) -> Result<Response, StatusEr
     } else {
         view::value(&definition, view, reader.get(call).await?)
     };
-    let mut response = respond::value(StatusCode::OK, &answer);
-    if let Some(warning) = R::WARNING {
-        respond::warn(&mut response, &[warning.to_owned()]);
-    }
-    Ok(response)
+    Ok(respond::value(StatusCode::OK, &answer))
 }

@@ -473,6 +473,10 @@ async fn who_asks_for_endpoints_is_told_of_slices() {
     assert_eq!((created.code, &created.headers["warning"]), (201, &warning.parse().unwrap()));
     assert_eq!(c.say(&format!("GET {list}/e"), "").await.headers["warning"], warning);
     assert_eq!(c.say(&format!("GET {list}"), "").await.headers["warning"], warning);
+    // A refusal does not hide it, and others stand behind it.
+    let twice = c.say(&format!("POST {list}"), r#"{"metadata": {"name": "e"}, "a": 1}"#).await;
+    let told: Vec<_> = twice.headers.get_all("warning").iter().map(|told| told.to_str().unwrap()).collect();
+    assert_eq!((twice.code, told), (409, vec![warning, r#"299 - "unknown field \"a\"""#]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -35,6 +35,7 @@ mod policies;
 mod proxied;
 mod roles;
 mod scale;
+mod services;
 mod strangers;
 mod tokens;
 mod webhooks;

@@ -446,3 +446,39 @@ async fn questions_about_users_are_asked_whatever_policies_say() {
     let refused = scene.namespace("+root", "other").await;
     assert!(refused.contains("ValidatingAdmissionPolicy 'never' with binding 'never' denied request"), "{refused}");
 }
+
+#[tokio::test]
+async fn warnings_stand_in_the_order_in_which_they_are_earned() {
+    let scene = Scene::start().await;
+    let never = json!({"validations": [{"expression": "false", "message": "never"}]});
+    scene.policy(Sort::Validating, "never", never).await;
+    scene.bind(Sort::Validating, "never", "never", json!({"validationActions": ["Warn"]})).await;
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+    let object = |address: &str| {
+        json!({"metadata": {"name": "e", "ownerReferences": [owner, owner]}, "unknown": 1,
+            "subsets": [{"addresses": [{"ip": address}], "ports": [{"port": 80}]}]})
+    };
+    let expected = [
+        "v1 Endpoints is deprecated",
+        "unknown field",
+        ".metadata.ownerReferences contains duplicate entries",
+        "subsets[0].addresses[0].ip: non-standard IP address",
+        "Validation failed for ValidatingAdmissionPolicy 'never'",
+    ];
+    let check = |warnings: Vec<String>, expected: &[&str]| {
+        assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+        for (warning, part) in warnings.iter().zip(expected) {
+            assert!(warning.contains(part), "{part}: {warnings:?}");
+        }
+    };
+    let (code, warnings, _) = scene.0.hear("+root", &format!("POST {ENDPOINTS}"), object("010.1.1.1")).await;
+    assert_eq!(code, 201);
+    check(warnings, &expected);
+    let (code, warnings, _) = scene.0.hear("+root", &format!("PUT {ENDPOINTS}/e"), object("010.1.1.2")).await;
+    assert_eq!(code, 200);
+    check(warnings, &expected);
+    // Each is told of beside a refusal too.
+    let (code, warnings, _) = scene.0.hear("+root", &format!("POST {ENDPOINTS}"), object("010.1.1.1")).await;
+    assert_eq!(code, 409);
+    check(warnings, &expected);
+}

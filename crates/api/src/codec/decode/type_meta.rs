@@ -14,6 +14,17 @@ use crate::{
 /// The name of the scheme that has upstream's built-in kinds: the line that makes it.
 pub const LEGACY_SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
 
+/// The names of the schemes of groups that upstream serves from servers of their own, which know these groups alone.
+const OWN_SCHEMES: [(&str, &str); 2] = [
+    ("apiextensions.k8s.io", "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"),
+    ("apiregistration.k8s.io", "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28"),
+];
+
+/// The name of the scheme that a group is served from, if it is not the one of all others.
+fn own_scheme(group: &str) -> Option<&'static str> {
+    OWN_SCHEMES.iter().find(|(own, _)| *own == group).map(|(_, scheme)| *scheme)
+}
+
 /// A scheme's words for a kind that it does not know.
 pub fn not_registered(kind: &str, version: &str, scheme: &str) -> String {
     format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}")
@@ -91,16 +102,18 @@ fn other(value: &Value, gvk: Gvk<'_>, bytes: &[u8]) -> StatusError {
     let (group, version) = found.split_once('/').unwrap_or(("", found));
     let said = Gvk { group, version, kind };
     let package = gvk.internal_package();
+    let own = own_scheme(gvk.group);
+    let known = is_registered(said) && (own.is_none() || group == gvk.group || is_of_all_schemes(said));
     // Upstream goes on reading versions that it serves no more.
-    let known = is_registered(said);
+    let gone = if own.is_some() { version == "v1beta1" } else { version.contains("alpha") || version.contains("beta") };
     let is_version_of_it = kind == gvk.kind && said.internal_package() == package;
-    if is_version_of_it && (known || version.contains("alpha") || version.contains("beta")) {
+    if is_version_of_it && (known || gone) {
         return other_version(found, &wanted);
     }
     let why = if known {
         format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", gvk.kind)
     } else {
-        not_registered(kind, found, LEGACY_SCHEME)
+        not_registered(kind, found, own.unwrap_or(LEGACY_SCHEME))
     };
     StatusError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", gvk.kind))
 }
@@ -113,6 +126,13 @@ fn is_registered(Gvk { group, version, kind }: Gvk<'_>) -> bool {
     let built_in = !group.contains('.') || group.ends_with(".k8s.io");
     let says_what_it_is = |ty: &Type| ty.field("kind").is_some() && ty.field("apiVersion").is_some();
     built_in && says_what_it_is(&schema::of_kind(group, version, kind))
+}
+
+/// Whether a kind is one of those about the API itself, such as `Status` and `DeleteOptions`, which each scheme has.
+fn is_of_all_schemes(Gvk { group, version, kind }: Gvk<'_>) -> bool {
+    let ty = schema::of_kind(group, version, kind);
+    group.is_empty()
+        && ty.object().is_some_and(|object| object.name.starts_with("io.k8s.apimachinery.pkg.apis.meta.v1."))
 }
 
 #[cfg(test)]
@@ -169,6 +189,43 @@ mod tests {
         let event = Gvk { group: "events.k8s.io", version: "v1", kind: "Event" };
         let mismatch = "the API version in the data (v1) does not match the expected API version (events.k8s.io/v1)";
         check(event, "v1", "Event", mismatch);
+    }
+
+    #[test]
+    fn groups_with_servers_of_their_own_are_read_by_schemes_of_their_own() {
+        let check = |gvk: Gvk<'_>, version: &str, kind: &str, expected: &str| {
+            let refused =
+                built_in(json!({"apiVersion": version, "kind": kind}), gvk, b"{}").expect_err("it is another");
+            assert_eq!((refused.code, &*refused.message), (400, expected), "{version} {kind}");
+        };
+        let service = Gvk { group: "apiregistration.k8s.io", version: "v1", kind: "APIService" };
+        let definition = Gvk { group: "apiextensions.k8s.io", version: "v1", kind: "CustomResourceDefinition" };
+        for (gvk, scheme) in [
+            (service, "k8s.io/kube-aggregator/pkg/apiserver/scheme/scheme.go:28"),
+            (definition, "k8s.io/apiextensions-apiserver/pkg/apiserver/apiserver.go:55"),
+        ] {
+            let Gvk { group, kind: own, .. } = gvk;
+            let none = |kind: &str, version: &str| {
+                let short = version.split('/').next_back().unwrap();
+                let why = not_registered(kind, version, scheme);
+                format!("{kind} in version {short:?} cannot be handled as a {own}: {why}")
+            };
+            // The scheme of all others knows them.
+            for (version, kind) in [("v1", "ConfigMap"), ("apps/v1", "Deployment"), ("v1", "List"), ("v1", "Foo")] {
+                check(gvk, version, kind, &none(kind, version));
+            }
+            let alpha = format!("{group}/v1alpha1");
+            check(gvk, &alpha, own, &none(own, &alpha));
+            let old = format!(
+                "the API version in the data ({group}/v1beta1) does not match the expected API version ({group}/v1)"
+            );
+            check(gvk, &format!("{group}/v1beta1"), own, &old);
+            let package = group.split('.').next().unwrap();
+            let unknown = format!(
+                "Status in version \"v1\" cannot be handled as a {own}: converting (v1.Status) to ({package}.{own}): unknown conversion"
+            );
+            check(gvk, "v1", "Status", &unknown);
+        }
     }
 
     #[test]

@@ -19,28 +19,6 @@ use crate::validation::object_meta::{self, invalid, invalid_at};
 
 type Annotations = BTreeMap<String, String>;
 
-/// The addresses that a kubelet reports: Services, DNS and the proxy subresource lead to them.
-pub(crate) fn validate_status(pod: &Value) -> Errors {
-    let path = Path::new("status");
-    let Some(status) = pod.get("status") else { return Errors::new() };
-    let mut errors = Errors::new();
-    for all in ["podIPs", "hostIPs"] {
-        let list = status.get(all).and_then(Value::as_array).into_iter().flatten();
-        errors.extend(addresses(list.filter_map(|item| item.get("ip")?.as_str()).collect(), &path.child(all)));
-    }
-    errors
-}
-
-/// At most one address of each family.
-fn addresses(list: Vec<&str>, path: &Path) -> Errors {
-    let mut errors: Errors = list.iter().enumerate().flat_map(|(i, ip)| ip::errors(ip, &path.index(i))).collect();
-    let families: BTreeSet<bool> = list.iter().filter_map(|ip| ip::parse(ip)).map(|ip| ip.is_ipv6()).collect();
-    if errors.is_empty() && families.len() < list.len() {
-        errors.push(FieldError::invalid(path, list, "may specify no more than one IP for each IP family"));
-    }
-    errors
-}
-
 pub(crate) fn validate(pod: &Pod) -> Errors {
     let path = Path::new("spec");
     let none = PodSpec::default();

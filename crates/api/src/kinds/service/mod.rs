@@ -163,7 +163,8 @@ pub fn address_errors(service: &Value) -> Errors {
     spec(&service).map(|spec| addresses::validate(spec, kind(&service), &Path::new("spec"))).unwrap_or_default()
 }
 
-/// Addresses and node ports that a client left out of an update stay as they are.
+/// Addresses and node ports that a client left out of an update stay as they are. The families are settled anew, from the addresses
+/// and the policy, by whoever gives addresses.
 fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     if target != Target::Object {
         return;
@@ -172,7 +173,7 @@ fn prepare_update(new: &mut Value, old: &Value, target: Target) {
     let (new_kind, old_kind) = (kind(new), kind(old));
     let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if new_kind != "ExternalName" && old_kind != "ExternalName" {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+        for field in ["clusterIP", "clusterIPs"] {
             let none = |v: &Value| v.is_null() || v.as_str() == Some("") || v.as_array().is_some_and(Vec::is_empty);
             let absent = spec.get(field).is_none_or(none);
             if let (true, Some(value)) = (absent, old.get("spec").and_then(|s| s.get(field))) {

@@ -204,9 +204,17 @@ fn traffic(spec: &ServiceSpec, kind: &str, path: &Path) -> Errors {
         let detail = "may only be set for externally-accessible services";
         errors.push(FieldError::invalid(&path.child("externalTrafficPolicy"), policy, detail));
     }
-    if let Some(port) = spec.health_check_node_port.filter(|port| *port != 0 && !is_checked(spec, kind)) {
-        let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
-        errors.push(FieldError::invalid(&path.child("healthCheckNodePort"), port, detail));
+    let health = path.child("healthCheckNodePort");
+    match (spec.health_check_node_port.unwrap_or(0), is_checked(spec, kind)) {
+        (0, true) => errors.push(FieldError::required(&health, "")),
+        (0, false) => {}
+        (port, true) => {
+            errors.extend(names::port_number(port).into_iter().map(|wrong| FieldError::invalid(&health, port, &wrong)));
+        }
+        (port, false) => {
+            let detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+            errors.push(FieldError::invalid(&health, port, detail));
+        }
     }
     match spec.internal_traffic_policy.as_deref() {
         None if matches!(kind, "NodePort" | "LoadBalancer" | "ClusterIP") => {
@@ -445,6 +453,21 @@ mod tests {
                 &format!("{path}[2].ipMode: Unsupported value: \"x\": supported values: \"Proxy\", \"VIP\""),
             ],
         );
+    }
+
+    #[test]
+    fn balancers_that_keep_client_addresses_have_a_port_for_health_checks() {
+        let with = |kind: &str, policy: &str, port: i32| json!({"type": kind, "externalTrafficPolicy": policy, "healthCheckNodePort": port, "ports": [{"port": 80}]});
+        let place = "spec.healthCheckNodePort";
+        let only = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        check(with("LoadBalancer", "Local", 30000), &[]);
+        check(with("LoadBalancer", "Cluster", 0), &[]);
+        check(with("LoadBalancer", "Local", 0), &[&format!("{place}: Required value")]);
+        let range = "must be between 1 and 65535, inclusive";
+        check(with("LoadBalancer", "Local", 70_000), &[&format!("{place}: Invalid value: 70000: {range}")]);
+        for (kind, policy) in [("LoadBalancer", "Cluster"), ("NodePort", "Local")] {
+            check(with(kind, policy, 30000), &[&format!("{place}: Invalid value: 30000: {only}")]);
+        }
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use json::Value;
 
 use super::annotations_for_life;
-use crate::kinds::pod::{security, validate};
-use crate::rules::{declared_feature::RESTART_ALL_ACTION, pod::exit_code_fits};
-use crate::validation::field::{Errors, FieldError, Path};
+use crate::kinds::pod::security;
+use crate::rules::{declared_feature::RESTART_ALL_ACTION, ip, pod::exit_code_fits};
+use crate::validation::field::{Cause, Errors, FieldError, Path};
+use crate::validation::internal_form;
 use crate::validation::names;
 use crate::validation::object_meta::{invalid, invalid_at};
 
@@ -27,8 +28,9 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Errors {
     errors.extend(qos_class(new, old, &path));
     ALL.iter().for_each(|place| errors.extend(transitions(new, old, *place, &path)));
     errors.extend(claims(new, &path.child("resourceClaimStatuses")));
-    errors.extend(validate::validate_status(new));
+    errors.extend(addresses(new, old, ("podIPs", "PodIP"), &path));
     errors.extend(first_host_ip(new, &path));
+    errors.extend(addresses(new, old, ("hostIPs", "HostIP"), &path));
     ALL.iter().for_each(|place| errors.extend(users(new, place.1, &path)));
     ALL.iter().for_each(|place| errors.extend(devices(new, *place, &path)));
     errors
@@ -153,10 +155,37 @@ fn claims(new: &Value, path: &Path) -> Errors {
     errors
 }
 
+/// The addresses that a kubelet reports, to which Services, DNS and the proxy subresource lead: at most one of each family. One that the
+/// status has had before is not looked at again.
+fn addresses(new: &Value, old: &Value, (place, ty): (&str, &str), path: &Path) -> Errors {
+    let path = path.child(place);
+    let listed = list(new, "status", place);
+    let texts: Vec<&str> = listed.iter().map(|item| text(item, "ip")).collect();
+    let had = |address: &str| list(old, "status", place).iter().any(|item| text(item, "ip") == address);
+    let fresh = texts.iter().enumerate().filter(|(_, address)| !had(address));
+    let mut errors: Errors = fresh.flat_map(|(i, address)| ip::errors(address, &path.index(i))).collect();
+    if texts.len() < 2 {
+        return errors;
+    }
+    let unreadable = texts.iter().enumerate().find(|(_, address)| ip::parse(address).is_none());
+    if let Some((i, address)) = unreadable {
+        let why = format!("Internal error: failed to check for dual stack with error:invalid IP[{i}]: {address}");
+        errors.push(FieldError { path: path.clone(), cause: Cause::Internal, detail: why });
+    }
+    let families: BTreeSet<bool> = texts.iter().filter_map(|text| ip::parse(text)).map(|ip| ip.is_ipv6()).collect();
+    if unreadable.is_some() || families.len() < texts.len() {
+        let shown: Vec<String> = listed.iter().map(|item| internal_form::compact(ty, item)).collect();
+        let detail = "may specify no more than one IP for each IP family";
+        errors.push(FieldError::invalid_shown(&path, &format!("[{}]", shown.join(",")), detail));
+    }
+    errors
+}
+
 fn first_host_ip(new: &Value, path: &Path) -> Option<FieldError> {
     let first = text(list(new, "status", "hostIPs").first()?, "ip");
     let other = field(new, "status", "hostIP").as_str().unwrap_or_default() != first;
-    other.then(|| FieldError::invalid(&path.child("hostIPs").index(0), first, "must be equal to `hostIP`"))
+    let place = || path.child("hostIPs").index(0).child("ip");
+    other.then(|| FieldError::invalid(&place(), first, "must be equal to `hostIP`"))
 }
 
 /// The users that containers run as.
@@ -260,7 +289,7 @@ mod tests {
             &wrong,
             &[
                 "status.qosClass: Invalid value: \"Guaranteed\": field is immutable",
-                "status.hostIPs[0]: Invalid value: \"1.1.1.2\": must be equal to `hostIP`",
+                "status.hostIPs[0].ip: Invalid value: \"1.1.1.2\": must be equal to `hostIP`",
             ],
         );
         let names = json!({"conditions": [{"type": "a b"}], "nominatedNodeName": "A"});
@@ -270,6 +299,41 @@ mod tests {
         // A nomination that stands is not looked at again.
         let found = validate(&json!({"status": {"nominatedNodeName": "A"}}), &json!({"status": names}));
         assert_eq!(found, []);
+    }
+
+    #[test]
+    fn a_pod_has_one_address_of_each_family() {
+        let status = |ips: &[&str], hosts: &[&str]| {
+            let list = |ips: &[&str]| ips.iter().map(|ip| json!({"ip": ip})).collect::<Vec<_>>();
+            json!({"podIPs": list(ips), "hostIP": hosts.first(), "hostIPs": list(hosts)})
+        };
+        let check = |new: Value, expected: &[&str]| check(&json!({}), &status(&["y"], &[]), &new, expected);
+        let each = "may specify no more than one IP for each IP family";
+        check(status(&["1.1.1.1", "fd00::1"], &["fd00::2", "1.1.1.2"]), &[]);
+        check(
+            status(&["1.1.1.1", "1.1.1.1"], &["fd00::2", "fd00::3"]),
+            &[
+                &format!(r#"status.podIPs: Invalid value: [{{"IP":"1.1.1.1"}},{{"IP":"1.1.1.1"}}]: {each}"#),
+                &format!(r#"status.hostIPs: Invalid value: [{{"IP":"fd00::2"}},{{"IP":"fd00::3"}}]: {each}"#),
+            ],
+        );
+        let three = r#"[{"IP":"1.1.1.1"},{"IP":"fd00::1"},{"IP":"1.1.1.2"}]"#;
+        check(
+            status(&["1.1.1.1", "fd00::1", "1.1.1.2"], &[]),
+            &[&format!("status.podIPs: Invalid value: {three}: {each}")],
+        );
+        let bad = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+        check(status(&["x"], &[]), &[&format!("status.podIPs[0]: Invalid value: \"x\": {bad}")]);
+        check(
+            status(&["1.1.1.1", "x"], &[]),
+            &[
+                &format!("status.podIPs[1]: Invalid value: \"x\": {bad}"),
+                "status.podIPs: Internal error: failed to check for dual stack with error:invalid IP[1]: x",
+                &format!(r#"status.podIPs: Invalid value: [{{"IP":"1.1.1.1"}},{{"IP":"x"}}]: {each}"#),
+            ],
+        );
+        // One that was stored stays.
+        check(status(&["y"], &[]), &[]);
     }
 
     #[test]
