@@ -85,11 +85,10 @@ impl Request {
     pub(super) async fn create(
         &self,
         object: Value,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
         options: &WriteOptions,
         tracked: bool,
     ) -> Result<Written, StatusError> {
-        let mut warnings = warnings;
         match self.create_decoded(object, options, tracked, &mut warnings).await {
             Ok(outcome) => Ok(Written { outcome, warnings }),
             Err(refused) => Err(refused.beside(warnings)),

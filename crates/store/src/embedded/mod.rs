@@ -120,7 +120,6 @@ impl Shared {
 pub struct Embedded {
     shared: Arc<Shared>,
     writer: Option<std::thread::JoinHandle<()>>,
-    answers: Option<tokio::task::JoinHandle<()>>,
     expiry: tokio::task::JoinHandle<()>,
     _lock: Box<dyn Send + Sync>,
 }
@@ -175,21 +174,22 @@ impl Embedded {
         });
         let begun = Begun { logs, format: loaded.format, bytes: loaded.log_bytes, folded: loaded.folded_bytes };
         let writer = Writer::new(shared.clone(), file, begun);
-        let (thread, answers) = if inline {
+        let thread = if inline {
             *shared.inline.lock() = Some(writer);
-            (None, None)
+            None
         } else {
             let begin = || {
                 let (source, answers) = (shared.clone(), shared.outbox.visit()?);
                 let named = std::thread::Builder::new().name("store-writer".into());
                 let thread = named.spawn(move || write_loop(source, writer))?;
-                Ok((Some(thread), Some(tokio::spawn(answers))))
+                tokio::spawn(answers);
+                Ok(thread)
             };
             let action = "start the writer thread of";
-            begin().map_err(|source| OpenError::Io { path: shared.disk.name(), action, source })?
+            Some(begin().map_err(|source| OpenError::Io { path: shared.disk.name(), action, source })?)
         };
         let expiry = tokio::spawn(expiry::run(Arc::downgrade(&shared)));
-        Ok(Embedded { shared, writer: thread, answers, expiry, _lock: lock })
+        Ok(Embedded { shared, writer: thread, expiry, _lock: lock })
     }
 
     /// Figures for metrics and for `status`.
@@ -342,9 +342,6 @@ impl Drop for Embedded {
             let _ = thread.join();
         }
         self.shared.outbox.close();
-        if let Some(answers) = &self.answers {
-            answers.abort();
-        }
         // Taking the inline writer also breaks its cycle with what it shares.
         if let Some(mut writer) = self.shared.inline.lock().take() {
             writer.close();

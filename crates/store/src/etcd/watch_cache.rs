@@ -169,9 +169,9 @@ impl Copy {
         }
         index.advance(batch.revision);
         let revision = index.revision();
-        index.bound_history(HISTORY_BYTES, revision);
         drop(index);
         self.hub.publish(&events, revision, QUEUE_EVENTS);
+        self.index.write().bound_history(HISTORY_BYTES, revision);
         self.reached.advance(revision);
     }
 

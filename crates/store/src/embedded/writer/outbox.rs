@@ -155,7 +155,7 @@ impl Outbox {
         }
     }
 
-    /// Nobody comes any more: what was left is told now.
+    /// Nobody comes any more: what was left is told now. Whoever came hears that the bell is gone, and ends.
     pub fn close(&self) {
         self.left.lock().bell = None;
         self.give();
