@@ -10,7 +10,7 @@ NAME is without the prefix `io.k8s.`; `=NAME!` is atomic for apply.
 Types: s string, i int32, l int64, n number, b bool, y bytes, q quantity, t time, m microtime, x int-or-string,
 j any JSON, r raw object, @NAME reference, @+NAME one that is not atomic for apply, {T map, {!T atomic map, [T atomic list, [=T set, [KEY,KEY:default;T keyed list.
 The definitions behind those of OpenAPI, from `metrics.pkg` on, are written by hand: documents that OpenAPI does not describe.
-Zero: d dropped when zero, f always written, empty otherwise. Patch: strategies, then `:` and the merge key.
+Zero: d dropped when zero, f always written (a time as null), empty otherwise. Patch: strategies, then `:` and the merge key.
 Published, what OpenAPI says besides: r required, d the zero value is the default, d=VALUE another default, in JSON.
 
 protobuf.tsv: the fields of the same types as protobuf messages. A message starts with `=NAME` without `k8s.io.`; its
@@ -113,14 +113,17 @@ def type_of(schema, defs):
     return "j"
 
 
-def zero_of(row, kind):
+def zero_of(row, kind, required):
     if row is None:
         return "d" if kind == "s" else ""
     omit = "omitempty" in row["json_omit"]
     if row["emit"] == "if_nonempty":
         return "d" if omit else "f"
-    if row["emit"] != "always" or kind in "tmjr" or "omitzero" in row["json_omit"]:
+    if row["emit"] != "always" or kind in "jr" or "omitzero" in row["json_omit"]:
         return ""
+    if kind in "tm":
+        # Where one is required, a client may refuse null.
+        return "" if required else "f"
     if kind == "x":
         return "d"
     if kind[0] == "@" or kind == "q":
@@ -199,11 +202,12 @@ def schema(folder):
         for field in sorted(properties, key=place):
             property_ = properties[field]
             kind = type_of(property_, defs)
-            zero = zero_of(fields.get(name, {}).get(field), kind)
+            required = field in schema.get("required", [])
+            zero = zero_of(fields.get(name, {}).get(field), kind, required)
             patch = property_.get("x-kubernetes-patch-strategy", "")
             if "x-kubernetes-patch-merge-key" in property_:
                 patch += ":" + property_["x-kubernetes-patch-merge-key"]
-            said = published(property_, field in schema.get("required", []))
+            said = published(property_, required)
             print(f"{field}\t{kind}\t{zero}\t{patch}\t{said}".rstrip("\t"))
 
 

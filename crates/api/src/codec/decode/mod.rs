@@ -320,13 +320,14 @@ pub fn typed(ty: &Type, value: Value) -> Result<(Value, Vec<String>), String> {
     }
 }
 
-/// The value that Go writes where none was ever set; `None` where it writes nothing (or null).
+/// The value that Go writes where none was ever set; `None` where it writes nothing.
 pub(crate) fn zero(ty: &Type) -> Option<Value> {
     Some(match ty.resolve() {
         Type::String | Type::Bytes => Value::String(String::new()),
         Type::Int32 | Type::Int64 | Type::Number | Type::IntOrString => 0.into(),
         Type::Bool => false.into(),
         Type::Quantity => "0".into(),
+        Type::Time | Type::MicroTime => Value::Null,
         Type::Object(object) => {
             let mut map = Map::new();
             fill(object, &mut map);
@@ -464,6 +465,26 @@ mod tests {
                 {"name": "a", "resources": {"limits": {"cpu": "500m", "memory": "1024"}}}]}}},
         });
         assert_eq!(deployment(body, Validation::Strict).map(|d| d.value), Ok(expected));
+    }
+
+    #[test]
+    fn times_that_go_keeps_as_values_are_null_where_nobody_has_set_them() {
+        let ty = schema::of("io.k8s.api.core.v1.PodStatus").expect("known");
+        let status = |conditions: Value, ended: Value| {
+            json!({"conditions": conditions, "containerStatuses": [{"name": "a", "image": "", "imageID": "", "ready": false,
+                "restartCount": 0, "lastState": {}, "state": {"terminated": ended}}]})
+        };
+        let expected = status(
+            json!([{"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:00Z"}]),
+            json!({"exitCode": 1, "startedAt": null, "finishedAt": null}),
+        );
+        for probed in [json!({}), json!({"lastProbeTime": null}), json!({"lastProbeTime": ""})] {
+            let mut condition =
+                json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            condition.as_object_mut().expect("an object").extend(probed.as_object().expect("an object").clone());
+            let said = status(json!([condition]), json!({"exitCode": 1}));
+            assert_eq!(normalise(ty, said), Ok((expected.clone(), vec![])), "{probed}");
+        }
     }
 
     #[test]
