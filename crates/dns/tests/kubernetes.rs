@@ -69,7 +69,7 @@ fn ask(cluster: &Cluster, options: &str, name: &str, kind: T) -> String {
     match kubernetes::answer(&question, settings, cluster, &own) {
         Found::Answer(answer) => show(answer),
         Found::Missing { answer, through } => show(answer) + if through { " through" } else { "" },
-        Found::Alias { record, target } => format!("{} then {target}", record.data),
+        Found::Alias { record, target, .. } => format!("{} then {target}", record.data),
         Found::Elsewhere => "elsewhere".to_owned(),
     }
 }

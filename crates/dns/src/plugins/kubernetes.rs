@@ -24,10 +24,11 @@ const SPECIFICATION: (&str, u32) = ("1.1.0", 28_800);
 #[derive(Debug, PartialEq)]
 pub enum Found {
     Answer(Answer),
-    /// The name is an alias; its target has to be looked up.
+    /// The name is an alias; its target has to be looked up. Where that leads nowhere in the cluster's own zones, `nothing` is the answer.
     Alias {
         record: Box<Record>,
         target: String,
+        nothing: Answer,
     },
     /// No such name. Where it is not asked elsewhere, this is the answer.
     Missing {
@@ -225,7 +226,8 @@ impl View<'_> {
         match question.kind {
             RecordType::CNAME => Found::Answer(Answer::own(vec![record])),
             RecordType::A | RecordType::AAAA | RecordType::TXT => {
-                Found::Alias { record: Box::new(record), target: target.to_owned() }
+                let nothing = self.empty(ResponseCode::NoError);
+                Found::Alias { record: Box::new(record), target: target.to_owned(), nothing }
             }
             _ => self.nothing(),
         }

@@ -194,8 +194,11 @@ impl Chain {
             let found = kubernetes::answer(question, settings, &all.around.cluster.read(), &all.around.own);
             match found {
                 Found::Answer(answer) | Found::Missing { answer, through: false } => return answer,
-                Found::Alias { record, target } => {
-                    return follow(question, *record, &target, &settings.zones, all).await;
+                Found::Alias { record, target, nothing } => {
+                    let Some(onward) = question.onward(&target) else { return nothing };
+                    let is_own = zone_of(&onward.text, &settings.zones).is_some();
+                    let there = all.answer(onward).await;
+                    return alias(*record, there, Some(nothing).filter(|_| is_own));
                 }
                 Found::Missing { .. } | Found::Elsewhere => {}
             }
@@ -223,21 +226,18 @@ impl Chain {
     }
 }
 
-/// An alias with what its target leads to. As with CoreDNS the name itself is there, whatever the target is; and of a target in the
-/// cluster's own zones that has nothing not even the alias is told.
-async fn follow(question: &Question, record: Record, target: &str, zones: &[String], all: &Arc<Chains>) -> Answer {
-    let Some(onward) = question.onward(target) else { return Answer::failed() };
-    let is_own = zone_of(&onward.text, zones).is_some();
-    let there = all.answer(onward).await;
-    if there.code == ResponseCode::ServFail {
-        return Answer::failed();
+/// An alias with what its target leads to. As with CoreDNS the name itself is there, whatever the target is; but of a target that leads to
+/// `nothing` in the cluster's own zones not even the alias is told.
+fn alias(record: Record, there: Answer, nothing: Option<Answer>) -> Answer {
+    match nothing {
+        _ if there.code == ResponseCode::ServFail => Answer::failed(),
+        Some(nothing) if there.answers.is_empty() => nothing,
+        _ => {
+            let answers = std::iter::once(record).chain(there.answers).collect();
+            let (code, authorities) = (ResponseCode::NoError, Vec::new());
+            Answer { code, authoritative: true, answers, authorities, ..there }
+        }
     }
-    let mut answer = Answer { code: ResponseCode::NoError, authoritative: true, ..there };
-    if !answer.answers.is_empty() || !is_own {
-        answer.answers.insert(0, record);
-        answer.authorities.clear();
-    }
-    answer
 }
 
 /// Clients take the first address: each gets another first. Aliases stay in front, in their order.
