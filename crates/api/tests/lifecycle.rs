@@ -134,6 +134,19 @@ fn counts_that_are_always_written_start_at_zero() {
     assert_eq!(set["status"], json!({"replicas": 0}));
 }
 
+/// Defaults go through a type that has no form for them.
+#[test]
+fn times_that_nobody_has_set_stay_null_beside_defaults() {
+    for (group, kind) in [("", "Namespace"), ("", "PersistentVolumeClaim"), ("batch", "Job"), ("apps", "DaemonSet")] {
+        let mut object =
+            json!({"apiVersion": definition(group, kind).api_version(), "kind": kind, "metadata": {"name": "a"}});
+        object["status"] = json!({"conditions": [{"type": "A", "status": "True", "lastTransitionTime": null}]});
+        definition(group, kind).strategy.default(&mut object);
+        let condition = object["status"]["conditions"][0].as_object().expect("a condition");
+        assert_eq!(condition.get("lastTransitionTime"), Some(&Value::Null), "{kind}");
+    }
+}
+
 #[test]
 fn a_service_keeps_its_addresses_and_node_ports() {
     let d = definition("", "Service");

@@ -16,9 +16,11 @@ use super::gated;
 use super::names::Names;
 use super::strategy::{Checked, Strategy, Target};
 
+use crate::codec::decode::complete;
 use crate::features::Features;
 use crate::meta;
 use crate::object;
+use crate::schema;
 use crate::validation::field::{Errors, FieldError, Path};
 use crate::validation::object_meta::{self, Finalizers};
 use crate::write::entries;
@@ -244,6 +246,17 @@ pub(crate) fn keep_metadata(new: &mut Value, old: &Value, may: StatusMetadata) {
     }
 }
 
+/// The type leaves out times that nobody has set, which are written as null. Of the kinds that get defaults in their type, they are
+/// in statuses alone.
+fn complete_status<T: BuiltIn>(object: &mut Value) {
+    let status = object.get_mut("status").filter(|status| status.as_object().is_some_and(|fields| !fields.is_empty()));
+    if let Some(status) = status
+        && let Some(field) = schema::of_kind(T::GROUP, T::VERSION, T::KIND).field("status")
+    {
+        complete(&field.ty, status);
+    }
+}
+
 impl<T: BuiltIn> Strategy for Typed<T>
 where
     T::Scope: Scoped,
@@ -259,6 +272,7 @@ where
                 default(&mut typed);
                 if let Ok(value) = json::to_value(typed) {
                     *object = value;
+                    complete_status::<T>(object);
                 }
             }
             entries::put(object, managers.unwrap_or_default());

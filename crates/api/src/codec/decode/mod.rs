@@ -348,6 +348,23 @@ fn fill(object: &Object, map: &mut Map) {
     }
 }
 
+/// Adds the fields that are always written to a value that has been through its type in Rust, which leaves out times that nobody has set.
+pub(crate) fn complete(ty: &Type, value: &mut Value) {
+    match (ty.resolve(), value) {
+        (Type::Object(object), Value::Object(map)) => {
+            fill(object, map);
+            for (name, value) in map.iter_mut() {
+                if let Some(field) = object.field(name) {
+                    complete(&field.ty, value);
+                }
+            }
+        }
+        (Type::List(list), Value::Array(items)) => items.iter_mut().for_each(|item| complete(&list.items, item)),
+        (Type::Map(map), Value::Object(values)) => values.values_mut().for_each(|value| complete(&map.values, value)),
+        _ => {}
+    }
+}
+
 /// Whether Go's `omitempty` leaves it out.
 fn is_zero(value: &Value) -> bool {
     match value {
