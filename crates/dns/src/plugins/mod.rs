@@ -229,15 +229,15 @@ impl Chain {
 /// An alias with what its target leads to. As with CoreDNS the name itself is there, whatever the target is; but of a target that leads to
 /// `nothing` in the cluster's own zones not even the alias is told.
 fn alias(record: Record, there: Answer, nothing: Option<Answer>) -> Answer {
-    match nothing {
-        _ if there.code == ResponseCode::ServFail => Answer::failed(),
-        Some(nothing) if there.answers.is_empty() => nothing,
-        _ => {
-            let answers = std::iter::once(record).chain(there.answers).collect();
-            let (code, authorities) = (ResponseCode::NoError, Vec::new());
-            Answer { code, authoritative: true, answers, authorities, ..there }
-        }
+    if there.code == ResponseCode::ServFail {
+        return Answer::failed();
     }
+    if let Some(nothing) = nothing.filter(|_| there.answers.is_empty()) {
+        return nothing;
+    }
+    let mut answer = Answer { code: ResponseCode::NoError, authoritative: true, authorities: Vec::new(), ..there };
+    answer.answers.insert(0, record);
+    answer
 }
 
 /// Clients take the first address: each gets another first. Aliases stay in front, in their order.

@@ -320,7 +320,7 @@ pub fn typed(ty: &Type, value: Value) -> Result<(Value, Vec<String>), String> {
     }
 }
 
-/// The value that Go writes where none was ever set; `None` where it writes nothing.
+/// The value that Go writes where none was ever set; `None` where it writes nothing, or null for a list or a map.
 pub(crate) fn zero(ty: &Type) -> Option<Value> {
     Some(match ty.resolve() {
         Type::String | Type::Bytes => Value::String(String::new()),
